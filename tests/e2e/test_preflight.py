@@ -94,6 +94,7 @@ def test_faults_of_the_fabric_are_found_and_named(found: Hosts, tmp_path: Path) 
     with one_each(found):
         ended = found.chakram("preflight", experiment, "--json", experiment=experiment)
 
+    assert ended.output, ended.errors
     document = json.loads(ended.output)
     failed = [each for each in document["findings"] if each["verdict"] == "failed"]
     assert {(each["check"], each["where"]) for each in failed} == {

@@ -19,14 +19,13 @@ delayed, the time on the network is unknown.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, field
-from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from chakram.analysis.critical_path import Message, Part, Path, Piece
 from chakram.records.run_records import LinkRecord
+from chakram.topology.comparable_links import usual_rates_bps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,7 +44,7 @@ LEAST_SHARE = 0.03
 
 _IMBALANCE = 1.5
 _NEAR_MINIMUM = 1.1
-_PEER_NAMES = 0.9
+_PEER_RATE = 0.9
 """A link below this share of the median rate of comparable links is slow."""
 
 _FULL = 0.95
@@ -272,15 +271,12 @@ class _Judge:
         self._port_of: dict[str, str] = {}
         self._back: dict[str, str] = {}
         ends: dict[str, str] = {}
-        rates: dict[tuple[str, str], list[int]] = {}
         for link in around.links:
             if link.port is not None:
                 self._port_of.setdefault(link.port.rpartition(":")[0], link.port)
                 other = ends.setdefault(link.link, link.port)
                 self._back |= {link.port: other, other: link.port}
-            if link.rate_bps:
-                rates.setdefault(_like(link), []).append(link.rate_bps)
-        self._usual_bps = {like: median(found) for like, found in rates.items()}
+        self._usual_bps = self._usual_rates_bps()
         # Packets and retransmissions by egress port.
         self._packets: Counter[str] = Counter()
         self._again: Counter[str] = Counter()
@@ -291,6 +287,23 @@ class _Judge:
             for port in self._ways(sent.job, sent.src, sent.dst, sent.path):
                 self._packets[port] += sent.packets
                 self._again[port] += sent.retransmitted
+
+    def _usual_rates_bps(self) -> dict[str, int]:
+        """Return, by port, the usual rate of ports between the same tiers."""
+        ends: dict[str, tuple[str, str]] = {}
+        rates_bps: dict[str, int] = {}
+        hosts = []
+        for link in self._around.links:
+            if link.port is None:
+                continue
+            node = link.port.rpartition(":")[0]
+            other = self._back[link.port].rpartition(":")[0]
+            ends[link.port] = node, other
+            if link.rate_bps:
+                rates_bps[link.port] = link.rate_bps
+            if link.kind == "host":
+                hosts.append(node if link.direction == "up" else other)
+        return usual_rates_bps(hosts, ends, rates_bps)
 
     def lost_ns(self, piece: Piece) -> int:
         """Return the time of a piece beyond its nominal time."""
@@ -370,9 +383,9 @@ class _Judge:
         if not rate_bps:
             return 0
         link = self._link_of.get(self._host_port(self.job, message.src))
-        usual_bps = self._usual_bps.get(_like(link), 0) if link else 0
-        if rate_bps < _PEER_NAMES * usual_bps:
-            rate_bps = round(usual_bps)
+        usual_bps = self._usual_bps.get(link.port or "", 0) if link else 0
+        if rate_bps < _PEER_RATE * usual_bps:
+            rate_bps = usual_bps
         before = max(0, message.packets - 1)
         wire_bytes = before * (self._around.path_mtu + self._around.overhead_bytes)
         return -(-wire_bytes * _BIT_NS // rate_bps)
@@ -586,16 +599,11 @@ class _Judge:
         if link is None:
             return False
         return bool(
-            link.rate_bps and link.rate_bps < _PEER_NAMES * self._usual_bps[_like(link)]
+            link.rate_bps
+            and link.rate_bps < _PEER_RATE * self._usual_bps.get(link.port or "", 0)
         )
 
     def _load(self, port: str) -> float:
         """Return the bytes of a link divided by its rate, or 0 if unknown."""
         link = self._link_of.get(port)
         return link.bytes / link.rate_bps if link and link.rate_bps else 0.0
-
-
-def _like(link: LinkRecord) -> tuple[str, str]:
-    """Return the key that comparable links share: kind, and names without digits."""
-    name = "" if link.kind == "host" else re.sub(r"\d+", "", link.link)
-    return link.kind, name

@@ -28,6 +28,7 @@ from chakram.foundation.units import (
 )
 from chakram.program.columns import COMPUTE
 from chakram.switch.ecmp import AssignedPaths, DrawnPaths
+from chakram.topology.comparable_links import usual_rates_bps
 from chakram.trace.nullable_columns import NO_VALUE
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from chakram.diagnosis.counterfactual import Rerun, Variant
     from chakram.program.operations import RankProgram
     from chakram.records.run_records import LinkRecord
-    from chakram.topology.topology import Link, Topology
+    from chakram.topology.topology import Topology
 
 _SLOWER = 0.9
 """A link is a suspect if its rate is below this share of its peers' rate."""
@@ -216,46 +217,29 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
 
 def slow_links(topology: Topology) -> Iterator[Case]:
     """Yield the links that are slower than comparable links."""
-    peers: dict[tuple[int, ...], list[Link]] = {}
-    tiers = _tiers(topology)
+    usual_rates = usual_rates_bps(
+        topology.hosts,
+        {link.name: (link.a.node, link.b.node) for link in topology.links},
+        {link.name: link.rate_bps for link in topology.links if link.rate_bps},
+    )
     for link in topology.links:
-        ends = tuple(sorted(tiers.get(end.node, -1) for end in (link.a, link.b)))
-        peers.setdefault(ends, []).append(link)
-    for alike in peers.values():
-        rates = [link.rate_bps for link in alike if link.rate_bps]
-        if not rates:
+        usual_bps = usual_rates.get(link.name, 0)
+        if not link.rate_bps or link.rate_bps >= _SLOWER * usual_bps:
             continue
-        usual_bps = median_high(rates)
-        for link in alike:
-            if not link.rate_bps or link.rate_bps >= _SLOWER * usual_bps:
-                continue
 
-            def change(
-                of: Variant, name: str = link.name, rate_bps: int = usual_bps
-            ) -> Variant:
-                return replace(of, link_rates_bps={**of.link_rates_bps, name: rate_bps})
+        def change(
+            of: Variant, name: str = link.name, rate_bps: int = usual_bps
+        ) -> Variant:
+            return replace(of, link_rates_bps={**of.link_rates_bps, name: rate_bps})
 
-            yield _fault(
-                "slow link",
-                link.name,
-                change,
-                f"{format_rate(link.rate_bps)}; similar links have "
-                f"{format_rate(usual_bps)}",
-                remedy=f"at {format_rate(usual_bps)}",
-            )
-
-
-def _tiers(topology: Topology) -> dict[str, int]:
-    """Return the distance of each node from the nearest host, in links."""
-    tiers = dict.fromkeys(topology.hosts, 0)
-    reached = list(topology.hosts)
-    for node in reached:
-        for link in topology.links_of(node):
-            for end in (link.a.node, link.b.node):
-                if end not in tiers:
-                    tiers[end] = tiers[node] + 1
-                    reached.append(end)
-    return tiers
+        yield _fault(
+            "slow link",
+            link.name,
+            change,
+            f"{format_rate(link.rate_bps)}; similar links have "
+            f"{format_rate(usual_bps)}",
+            remedy=f"at {format_rate(usual_bps)}",
+        )
 
 
 # Ranks.

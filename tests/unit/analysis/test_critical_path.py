@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -448,6 +449,7 @@ LINKS = (
     link("leaf0:up1", "leaf0-spine1", "up", equal_cost="leaf0#0"),
     link("spine1:p0", "leaf0-spine1", "down"),
     link("spine0:p1", "leaf1-spine0", "down"),
+    link("leaf1:up0", "leaf1-spine0", "up"),
     link("h1:eth0", "h1-leaf1", "up", kind="host"),
     link("leaf1:p0", "h1-leaf1", "down", kind="host"),
 )
@@ -739,6 +741,19 @@ def test_link_slower_than_its_peers_is_slow() -> None:
         "slow link",
         "leaf1-spine0 down",
     )
+    # Comparable links are those between the same tiers, whatever their names.
+    names = dict(
+        zip(dict.fromkeys(each.link for each in LINKS), "abcdef", strict=False)
+    )
+    links = tuple(
+        replace(
+            each,
+            link=names[each.link],
+            rate_bps=changed.rate_bps if each.link == changed.link else each.rate_bps,
+        )
+        for each in LINKS
+    )
+    assert one(seen(Part.NETWORK, 500, links=links))[0] == "slow link"
     # So is what is before a message at such a port.
     changed = link("h0:eth0", "h0-leaf0", "up", kind="host", rate_bps=10**8)
     links = tuple(changed if each.port == changed.port else each for each in LINKS)

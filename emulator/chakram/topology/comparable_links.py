@@ -1,0 +1,44 @@
+"""Links that ought to have the same rate: those between the same tiers."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from statistics import median_high
+
+
+def usual_rates_bps(
+    hosts: Iterable[str],
+    ends: Mapping[str, tuple[str, str]],
+    rates_bps: Mapping[str, int],
+) -> dict[str, int]:
+    """Return the usual rate of links like each link.
+
+    Links are comparable if their ends are as many links away from the nearest host. The
+    usual rate is the median of their rates, the higher of two middle ones.
+
+    Args:
+        hosts: Names of the hosts.
+        ends: The two nodes of each link, by its name.
+        rates_bps: Rate of each link that has one, by its name.
+
+    Returns:
+        The usual rate by the name of a link, for the links in *rates_bps*.
+    """
+    neighbours: dict[str, list[str]] = defaultdict(list)
+    for one, other in ends.values():
+        neighbours[one].append(other)
+        neighbours[other].append(one)
+    tiers = dict.fromkeys(hosts, 0)
+    reached = list(tiers)
+    for node in reached:
+        for other in neighbours[node]:
+            if other not in tiers:
+                tiers[other] = tiers[node] + 1
+                reached.append(other)
+    alike: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for name in rates_bps:
+        alike[tuple(sorted(tiers.get(node, -1) for node in ends[name]))].append(name)
+    return {
+        name: median_high(rates_bps[each] for each in names)
+        for names in alike.values()
+        for name in names
+    }
