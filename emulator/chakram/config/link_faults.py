@@ -106,6 +106,16 @@ class LinkFaultSettings(Model):
     )
     """For pause_storm, which needs it: paused traffic classes."""
 
+    @property
+    def is_of_whole_run(self) -> bool:
+        """Whether the link has another rate, or none, during the whole run."""
+        return (
+            self.kind in ("down", "degrade")
+            and not self.at_ns
+            and self.when is None
+            and self.duration_ns is None
+        )
+
     def ends(self, link: Link) -> list[str]:
         """Return the names of the affected ports of a link.
 
@@ -186,17 +196,31 @@ def check_link_faults(
                 f"e.g. {', '.join(known[:_LISTED])}",
             )
         yield from _check_itself(fault, where)
+        yield from _check_level(fault, simulation, where)
     if sum(each.when is not None for each in faults.links) > _MOST_MOMENTS:
         yield Mistake(
             ("faults", "links"),
             f"more than {_MOST_MOMENTS} link faults have a when",
             "each needs an additional simulation: set at for some of them",
         )
-    if (simulation.level, simulation.cost_model) != ("packet", "chakram"):
+
+
+def _check_level(
+    fault: LinkFaultSettings, simulation: Simulation, where: Location
+) -> Iterator[Mistake]:
+    """Check that a simulation of the configured level can have the fault."""
+    if simulation.cost_model != "chakram":
         yield Mistake(
-            ("faults", "links"),
-            "link faults are simulated only at level packet with cost model chakram",
-            "write simulation: {level: packet, cost_model: chakram}",
+            where,
+            f"cost model {simulation.cost_model} has no link faults",
+            "write simulation: {cost_model: chakram}",
+        )
+    elif simulation.level != "packet" and not fault.is_of_whole_run:
+        yield Mistake(
+            where,
+            f"level {simulation.level} has only links that are down or degraded "
+            "during the whole run",
+            "remove at, when and for, or write simulation: {level: packet}",
         )
 
 

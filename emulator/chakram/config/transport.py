@@ -263,4 +263,4 @@ class Faults(Model):
         max_length=64,
         examples=[[{"kind": "down", "link": "leaf0-spine0", "at": "100ms"}]],
     )
-    """Link faults; in simulations, at level packet."""
+    """Link faults. Levels message and flow have only those of the whole run."""

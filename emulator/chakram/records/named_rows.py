@@ -9,7 +9,7 @@ of several ranks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from chakram.collectives.ops import ROOTED, CollectiveOp
@@ -31,6 +31,11 @@ class OperationTable:
     The operations of all ranks are numbered consecutively, as ``first[rank] +
     operation``.
 
+    Args:
+        plan: Plan of the run.
+        recorded: Numbers of the ranks whose operations have rows. None: all ranks. A
+            collective then consists of the shares of its recorded ranks.
+
     Attributes:
         identities: All collectives and point-to-point messages of an iteration.
         first: By rank number, the number of its first operation.
@@ -39,7 +44,7 @@ class OperationTable:
         ranks: By rank number, the job and the rank in the job.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, recorded: Container[int] | None = None) -> None:
         """Number the operations of *plan*.
 
         Raises:
@@ -58,6 +63,8 @@ class OperationTable:
         for rank in ranks:
             program = rank.program
             self.first.append(len(self.identity_of))
+            if recorded is not None and rank.number not in recorded:
+                continue
             for row, kind in enumerate(program.columns.kinds):
                 self._receives.append(kind == RECEIVE)
                 if kind == COMPUTE:

@@ -1,4 +1,5 @@
 # cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
 """Readiness of operations: which may start, when they became ready, and why.
 
 Completions may be reported out of order. An operation is ready at the latest completion
@@ -7,6 +8,7 @@ time of its dependencies. The dependency with that time released the operation.
 
 from __future__ import annotations
 
+from array import array
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,8 @@ NOTHING = -1
 """Index that represents no operation."""
 
 _NOTHING = NOTHING
+_NO_NUMBERS = array("i", (0,))
+_NO_TIMES = array("q", (0,))
 
 
 class Readiness:
@@ -39,7 +43,10 @@ class Readiness:
     """
 
     __slots__ = (
+        "_count",
         "_counts",
+        "_first_successor",
+        "_has_room",
         "_missing",
         "_operation_at",
         "_place_of",
@@ -57,49 +64,67 @@ class Readiness:
         dependencies: Sequence[Sequence[int]],
         preference: Sequence[int] | None = None,
     ) -> None:
-        self._counts = [len(each) for each in dependencies]
+        count = len(dependencies)
+        self._count = count
+        # Arrays have a spare entry, because compiled code takes no empty ones.
+        self._counts = array("i", (*map(len, dependencies), 0))
         # Ready operations are queued by their place in the order of preference.
-        self._operation_at = list(range(len(dependencies)))
+        order = list(range(count))
         if preference is not None:
-            self._operation_at.sort(key=preference.__getitem__)
-        self._place_of = [0] * len(dependencies)
-        for place, index in enumerate(self._operation_at):
+            order.sort(key=preference.__getitem__)
+        self._operation_at = array("i", (*order, 0))
+        self._place_of = array("i", bytes(4 * (count + 1)))
+        for place, index in enumerate(order):
             self._place_of[index] = place
         self._roots = sorted(
             self._place_of[index] for index, each in enumerate(dependencies) if not each
         )
-        self._successors: list[list[int]] = [[] for _ in dependencies]
+        successors: list[list[int]] = [[] for _ in dependencies]
         for index, each in enumerate(dependencies):
             for dependency in each:
-                self._successors[dependency].append(index)
-        self._missing: list[int] = []
+                successors[dependency].append(index)
+        self._first_successor = array("i", bytes(4 * (count + 1)))
+        for index, each in enumerate(successors):
+            self._first_successor[index + 1] = self._first_successor[index] + len(each)
+        self._successors = array("i", (*(at for each in successors for at in each), 0))
         self._ready: list[int] = []
         self.left = 0
         self.end_ns = 0
-        self.ready_ns: list[int] = []
-        self.released_by: list[int] = []
+        self._has_room = False
+        self._missing = _NO_NUMBERS
+        self.ready_ns = _NO_TIMES
+        self.released_by = _NO_NUMBERS
 
     def another(self) -> Readiness:
         """Return the progress of another rank with the same dependencies.
 
-        Both share the tables, which take 100 bytes per operation.
+        Both share the tables.
         """
         made = Readiness(())
+        made._count = self._count
         made._counts = self._counts
         made._operation_at = self._operation_at
         made._place_of = self._place_of
         made._roots = self._roots
+        made._first_successor = self._first_successor
         made._successors = self._successors
         return made
 
     def begin(self, start_ns: int) -> None:
         """Start an iteration: operations without dependencies are ready."""
-        self._missing = list(self._counts)
+        count = self._count
+        if not self._has_room:
+            self._has_room = True
+            self._missing = array("i", bytes(4 * (count + 1)))
+            self.ready_ns = array("q", bytes(8 * (count + 1)))
+            self.released_by = array("i", bytes(4 * (count + 1)))
+        for index in range(count):
+            self._missing[index] = self._counts[index]
+            self.ready_ns[index] = start_ns
+            self.released_by[index] = _NOTHING
         self._ready = list(self._roots)
-        self.left = len(self._counts)
+        self.left = count
         self.end_ns = start_ns
-        self.ready_ns = [start_ns] * self.left
-        self.released_by = [_NOTHING] * self.left
 
     def take(self) -> int:
         """Remove and return the first ready operation, or ``NOTHING``."""
@@ -121,9 +146,9 @@ class Readiness:
         if done_ns > self.end_ns:
             self.end_ns = done_ns
         self.left -= 1
-        missing = self._missing
         releaser = self.released_by[index] if takes_no_time else index
-        for successor in self._successors[index]:
+        for at in range(self._first_successor[index], self._first_successor[index + 1]):
+            successor = self._successors[at]
             known_ns = self.ready_ns[successor]
             known = self.released_by[successor]
             if done_ns > known_ns:
@@ -135,6 +160,6 @@ class Readiness:
                 and (known == _NOTHING or releaser < known)
             ):
                 self.released_by[successor] = releaser
-            missing[successor] -= 1
-            if missing[successor] == 0:
+            self._missing[successor] -= 1
+            if self._missing[successor] == 0:
                 heappush(self._ready, self._place_of[successor])

@@ -31,7 +31,7 @@ import hashlib
 import json
 import platform
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -180,17 +180,19 @@ class RunDirectory:
         plan: Plan,
         *,
         ports: Sequence[str] = (),
+        recorded: Container[int] | None = None,
     ) -> OperationTable:
         """Write the plan. Afterwards, you can add rows.
 
         Args:
             plan: Plan to be executed.
             ports: Names of the fabric's ports, indexed by the port numbers in rows.
+            recorded: Numbers of the ranks whose operations have rows. None: all.
 
         Returns:
             Operations of the plan, by the numbers in rows.
         """
-        operations = OperationTable(plan)
+        operations = OperationTable(plan, recorded)
         on_nic = nic_ranks(plan)
         warmup = self.manifest.warmup
         self._operations = operations

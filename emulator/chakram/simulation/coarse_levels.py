@@ -6,6 +6,7 @@ record individual messages of large jobs. The run directory has the usual format
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,14 @@ from chakram.predict.levels.level_network import network_of
 from chakram.predict.levels.message_times import LevelTimes, WireTimes
 from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.run_plan import LevelRun, LocalPlace
+from chakram.preparation.link_fault_times import LinkFaults
 from chakram.simulation.common import ended, simulated_topology, simulating
+from chakram.simulation.recorded_ranks import recorded_ranks
 from chakram.summary.run_summary import SIMULATE
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
+    from chakram.config.link_faults import LinkFaultSettings
     from chakram.execution.outcome import RunOutcome
     from chakram.plan.plan import Plan
     from chakram.plan.transport import TransportPlan
@@ -53,19 +57,25 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
     run_id = new_run_id(started)
     ports = experiment.fabric.simulated_ports(topology)
     plan = resolved.plan(ports, run_id, alone=request.alone, connected=False)
-    run, described = _level_run(resolved, plan, topology)
+    recorded = recorded_ranks([rank.program for rank in plan.ranks()])
+    run, described = _level_run(resolved, plan, topology, recorded)
     count = run.messages()
-    run.record_flows(count <= MOST_FLOWS)
+    run.record_flows(count <= MOST_FLOWS and recorded is None)
     directory = request.new_directory(resolved, run_id, started=started, world=SIMULATE)
     banners = _banners(experiment, topology)
     if count > MOST_FLOWS:
         banners.append(
             f"{count} messages are more than {MOST_FLOWS}: none is recorded by itself"
         )
+    if recorded is not None:
+        banners.append(
+            f"collectives are recorded for {len(recorded)} of {len(plan.ranks())} "
+            "ranks, and iterations for all"
+        )
     directory.update(
         transport=described, banners=(*banners, *directory.manifest.banners)
     )
-    directory.begin(plan)
+    directory.begin(plan, recorded=recorded)
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
     with simulating(directory):
@@ -74,15 +84,53 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
             report=lambda done: progress.iterations(done, total),
             flush=directory.add,
         )
-    return ended(directory, topology, result.link_bytes)
+    return ended(
+        directory,
+        topology,
+        result.link_bytes,
+        counted=_down_times(experiment.faults.links, topology, result.end_ns),
+        link_faults=LinkFaults(experiment.faults.links, topology).described(
+            experiment.written.faults.links
+        ),
+    )
+
+
+def _down_times(
+    faults: Sequence[LinkFaultSettings], topology: Topology, end_ns: int
+) -> dict[str, dict[str, int]]:
+    """Return the counters of links for a run with faults, else nothing."""
+    if not faults:
+        return {}
+    down = {fault.link for fault in faults if fault.kind == "down"}
+    ports = (
+        str(end)
+        for link in topology.links
+        if link.name in down
+        for end in (link.a, link.b)
+    )
+    return {"down_ns": dict.fromkeys(ports, end_ns)}
 
 
 def _level_run(
-    resolved: ResolvedRun, plan: Plan, topology: Topology
+    resolved: ResolvedRun,
+    plan: Plan,
+    topology: Topology,
+    recorded: frozenset[int] | None,
 ) -> tuple[LevelRun, str]:
     """Return the run of a plan, and a one-line description of the level."""
     experiment, transport = resolved.experiment, resolved.transport
-    network, number_of = network_of(topology)
+    faults = experiment.faults.links
+    links = {link.name: link for link in topology.links}
+    network, number_of = network_of(
+        topology,
+        without={fault.link for fault in faults if fault.kind == "down"},
+        rates_bps={
+            port: fault.rate_bps
+            for fault in faults
+            if fault.rate_bps is not None
+            for port in fault.ends(links[fault.link])
+        },
+    )
     seed: int | None = experiment.seed
     if _is_foreign(experiment) and len(network.hosts) == network.routers:
         # In networks whose hosts forward, ASTRA-sim uses a fixed direction around a
@@ -127,6 +175,7 @@ def _level_run(
         host_of={port.number: number_of[port.host] for port in ports},
         division=division,
         places=place_of,
+        recorded=recorded,
     )
     return run, described
 

@@ -37,8 +37,8 @@ def usual_rates_bps(
     alike: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name in rates_bps:
         alike[tuple(sorted(tiers.get(node, -1) for node in ends[name]))].append(name)
-    return {
-        name: median_high(rates_bps[each] for each in names)
-        for names in alike.values()
-        for name in names
-    }
+    usual: dict[str, int] = {}
+    for names in alike.values():
+        rate_bps = median_high(rates_bps[name] for name in names)
+        usual |= dict.fromkeys(names, rate_bps)
+    return usual

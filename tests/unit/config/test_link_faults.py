@@ -63,7 +63,12 @@ def test_links_must_be_known_and_made_of_packets() -> None:
     told = mistakes_of(with_faults(down, base=EXTERNAL))
     assert "the links of this fabric are not known" in told
     told = mistakes_of(with_faults(down) + "simulation: {level: message}\n")
-    assert "link faults are simulated only at level packet" in told
+    assert "level message has only links that are down or degraded" in told
+    slow = "{kind: degrade, link: h0-leaf0, rate: 1Mbit}"
+    parse_experiment(with_faults(slow) + "simulation: {level: flow}\n")
+    foreign = "simulation: {level: message, cost_model: astra-sim-aware}\n"
+    told = mistakes_of(with_faults(slow) + foreign)
+    assert "cost model astra-sim-aware has no link faults" in told
 
 
 def test_times_and_rates_of_faults_are_stretched_with_all_others() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from chakram import simulate
-from chakram.foundation.errors import ConfigError, RunFailed
+from chakram.foundation.errors import ConfigError, FabricError, RunFailed
 from chakram.run_directory.reader import RunResults
 from chakram.simulation import coarse_levels
 
@@ -100,6 +100,46 @@ def test_collectives_ranks_and_links_are_recorded(tmp_path: Path) -> None:
     carried = sum(link.bytes for link in results.links() if link.kind == "host")
     flows = results.table("flows", "bytes", "src", "dst").to_pylist()
     assert carried > 2 * sum(flow["bytes"] for flow in flows)
+
+
+@pytest.mark.parametrize("level", ["message", "flow"])
+def test_no_path_has_a_link_that_is_down(level: str, tmp_path: Path) -> None:
+    down = simulated(
+        tmp_path,
+        simulation__level=level,
+        faults__links="[{kind: down, link: leaf0-spine1}]",
+    )
+    found = {link.link: link for link in down.links() if link.direction == "up"}
+    assert found["leaf0-spine1"].bytes == 0
+    assert found["leaf0-spine1"].down_ns == max(rank.end_ns for rank in down.ranks())
+    assert found["leaf0-spine0"].down_ns == 0
+    whole = simulated(tmp_path, simulation__level=level)
+    # All traffic of the leaf has the other spine.
+    carried = sum(
+        link.bytes
+        for link in whole.links()
+        if link.link.startswith("leaf0") and link.direction == "up"
+    )
+    assert found["leaf0-spine0"].bytes == carried
+    assert down.manifest.link_faults[0]["kind"] == "down"
+    with pytest.raises(FabricError, match="no path leads to host h0"):
+        simulated(tmp_path, faults__links="[{kind: down, link: h0-leaf0}]")
+
+
+@pytest.mark.parametrize("level", ["message", "flow"])
+def test_degraded_links_have_their_rate(level: str, tmp_path: Path) -> None:
+    changes = {"simulation__level": level, "fabric__links__host__rate": "1Gbit"}
+    names = [f"h{host}-leaf{host // 2}" for host in range(4)]
+    faults = ", ".join(
+        f"{{kind: degrade, link: {name}, rate: 250Mbit}}" for name in names
+    )
+    degraded = simulated(tmp_path, faults__links=f"[{faults}]", **changes)
+    slower = simulated(tmp_path, **changes | {"fabric__links__host__rate": "250Mbit"})
+    times_ns = [
+        [each.duration_ns for each in results.collectives()]
+        for results in (degraded, slower)
+    ]
+    assert times_ns[0] == times_ns[1]
 
 
 def test_header_states_the_simulated_effects(tmp_path: Path) -> None:

@@ -74,6 +74,17 @@ class Shape(Model, ABC):
         return host
 
 
+class _ServerShape(Shape):
+    """A shape whose hosts may be ports of servers."""
+
+    server_ports: Whole = Field(default=1, ge=1, le=1024, examples=[8])
+    """Ports of each server: consecutive hosts, see same_host of placement."""
+
+    def server_of(self, host: int) -> int:
+        """Return the server that a host is a port of."""
+        return host // self.server_ports
+
+
 class GraphLink(Model):
     """A link of a graph."""
 
@@ -161,7 +172,7 @@ class GraphShape(Shape):
         return Topology(hosts=own, switches=switches, links=tuple(made))
 
 
-class SingleSwitchShape(Shape):
+class SingleSwitchShape(_ServerShape):
     """Hosts on one switch."""
 
     tiers: ClassVar[int] = 1
@@ -191,7 +202,7 @@ class SingleSwitchShape(Shape):
         )
 
 
-class ClosShape(Shape):
+class ClosShape(_ServerShape):
     """Leaves and spines."""
 
     leaves: Whole = Field(ge=1, le=1024, examples=[2])
@@ -233,7 +244,7 @@ class ClosShape(Shape):
         )
 
 
-class FatTreeShape(Shape):
+class FatTreeShape(_ServerShape):
     """Three tiers: pods of leaves and spines, and cores above them."""
 
     tiers: ClassVar[int] = 3

@@ -8,7 +8,7 @@ link and a down link, or the host itself.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from chakram.foundation.errors import FabricError
@@ -157,8 +157,25 @@ class LevelNetwork:
         return -1 if to is None else to
 
 
-def network_of(topology: Topology) -> tuple[LevelNetwork, Mapping[str, int]]:
-    """Return the network of a topology, and the numbers of its hosts by name."""
+def network_of(
+    topology: Topology,
+    *,
+    without: Container[str] = (),
+    rates_bps: Mapping[str, int] | None = None,
+) -> tuple[LevelNetwork, Mapping[str, int]]:
+    """Return the network of a topology, and the numbers of its hosts by name.
+
+    Args:
+        topology: Hosts, switches and links.
+        without: Names of links between switches that are down, so that no path has
+            them.
+        rates_bps: Rates that differ from the topology, by the port at which a
+            direction begins.
+
+    Raises:
+        FabricError: If the link of a host is down.
+    """
+    rates_bps = rates_bps or {}
     switches = frozenset(topology.switches)
     links: list[LevelLink] = []
     number_of = {switch: number for number, switch in enumerate(topology.switches)}
@@ -166,17 +183,25 @@ def network_of(topology: Topology) -> tuple[LevelNetwork, Mapping[str, int]]:
     up: dict[str, int] = {}
     down: dict[str, int] = {}
     for link in topology.links:
+        is_down = link.name in without
+        if is_down and not switches.issuperset((link.a.node, link.b.node)):
+            raise FabricError(
+                f"link {link.name}",
+                f"is down, so that no path leads to host {link.a.node}",
+                "choose a link between two switches",
+            )
         for end, other in ((link.a, link.b), (link.b, link.a)):
             if end.node not in switches:
                 up[end.node] = len(links)
             elif other.node in switches:
-                leaving[number_of[end.node]].append(len(links))
+                if not is_down:
+                    leaving[number_of[end.node]].append(len(links))
             else:
                 down[other.node] = len(links)
             links.append(
                 LevelLink(
                     name=str(end),
-                    rate_bps=link.rate_bps,
+                    rate_bps=rates_bps.get(str(end), link.rate_bps),
                     delay_ns=link.delay_ns,
                     to=number_of.get(other.node),
                 )

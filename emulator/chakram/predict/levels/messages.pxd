@@ -31,6 +31,14 @@ cdef class MessageLevel(Traffic):
     cdef long long[::1] _hops_of
     cdef long long[::1] _hops
     cdef Py_ssize_t _hops_used
+    cdef long long[::1] _lasts
+    cdef long long[::1] _first_leaving
+    cdef long long[::1] _leaving
+    cdef long long[::1] _first_arriving
+    cdef long long[::1] _arriving
+    cdef Py_ssize_t _most_leaving
+    cdef long long[::1] _distances
+    cdef long long[::1] _reached
     cdef dict _paths
 
     cpdef Py_ssize_t _size_class(self, long long size_bytes,
@@ -51,7 +59,17 @@ cdef class MessageLevel(Traffic):
     )
     cdef Py_ssize_t _next_link(self, Py_ssize_t source, Py_ssize_t target,
                                Py_ssize_t router) except -1
+    @cython.locals(
+        row="Py_ssize_t", router="Py_ssize_t", first="Py_ssize_t", count="Py_ssize_t",
+        distance="long long", at="Py_ssize_t", link="Py_ssize_t", end="Py_ssize_t",
+        before="Py_ssize_t", is_new="bint",
+    )
     cdef Py_ssize_t _add_hops(self, Py_ssize_t last) except -1
+    @cython.locals(
+        router="Py_ssize_t", count="Py_ssize_t", at="Py_ssize_t", place="Py_ssize_t",
+        before="Py_ssize_t",
+    )
+    cdef _measure_distances(self, Py_ssize_t last)
     @cython.locals(
         row="Py_ssize_t", at="Py_ssize_t", size="Py_ssize_t", time="Py_ssize_t",
         begins_ns="long long", arrives_ns="long long", tail="Py_ssize_t",

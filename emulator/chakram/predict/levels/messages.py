@@ -15,6 +15,8 @@ of each link is in the event queue. The queue never has more link events than li
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import FabricError
@@ -107,11 +109,23 @@ class MessageLevel(Traffic):
             self._hosts[row + _UP] = _NONE if host.up is None else host.up
             self._hosts[row + _DOWN] = _NONE if host.down is None else host.down
         # For each destination router, the start of its rows in _hops. Each router has a
-        # row with the index of its first next link and the number of next links. The
-        # links follow the rows.
-        self._hops_of = array("q", (_NONE for _ in range(max(1, network.routers))))
+        # row with the index of its first next link and the number of next links.
+        room = max(1, network.routers)
+        self._hops_of = array("q", (_NONE for _ in range(room)))
         self._hops = array("q", bytes(8 * 64))
         self._hops_used = 0
+        # For each router, the values of its latest row.
+        self._lasts = array("q", bytes(16 * room))
+        # Links that leave a router, and routers whose links arrive at it.
+        arriving: list[list[int]] = [[] for _ in network.leaving]
+        for router, links in enumerate(network.leaving):
+            for each in links:
+                arriving[self._links[each * _LINK + _END]].append(router)
+        self._first_leaving, self._leaving = _joined(network.leaving)
+        self._first_arriving, self._arriving = _joined(arriving)
+        self._most_leaving = max(map(len, network.leaving), default=0)
+        self._distances = array("q", bytes(8 * room))
+        self._reached = array("q", bytes(8 * room))
         self._paths: dict[tuple[int, int, int], int] = {}
 
     def add_local_line(self, rate_bps: int | None) -> int:
@@ -260,20 +274,59 @@ class MessageLevel(Traffic):
         return self._hops[first]
 
     def _add_hops(self, last: int) -> int:
-        hops = self._network.next_links(last)
+        """Add the rows of destination router *last* and return the first."""
+        self._measure_distances(last)
         row = self._hops_used
-        self._hops_used += 2 * self._routers + sum(map(len, hops))
-        if self._hops_used > len(self._hops):
-            self._hops = grown(self._hops, self._hops_used)
-        at = row + 2 * self._routers
-        for router, links in enumerate(hops):
-            self._hops[row + 2 * router] = at
-            self._hops[row + 2 * router + 1] = len(links)
-            for link in links:
-                self._hops[at] = link
-                at += 1
+        self._hops_used += 2 * self._routers
+        for router in range(self._routers):
+            first = self._hops_used
+            if first + self._most_leaving > len(self._hops):
+                self._hops = grown(self._hops, first + self._most_leaving)
+            count = 0
+            distance = self._distances[router]
+            if distance > 0:
+                for at in range(
+                    self._first_leaving[router], self._first_leaving[router + 1]
+                ):
+                    link = self._leaving[at]
+                    end = self._links[link * _LINK + _END]
+                    if self._distances[end] == distance - 1:
+                        self._hops[first + count] = link
+                        count += 1
+            # The next links are often those to the destination before.
+            before = self._lasts[2 * router]
+            is_new = self._lasts[2 * router + 1] != count
+            for at in range(0 if is_new else count):
+                if self._hops[before + at] != self._hops[first + at]:
+                    is_new = True
+            if is_new:
+                self._hops_used += count
+                self._lasts[2 * router] = first
+                self._lasts[2 * router + 1] = count
+            self._hops[row + 2 * router] = self._lasts[2 * router]
+            self._hops[row + 2 * router + 1] = count
         self._hops_of[last] = row
         return row
+
+    def _measure_distances(self, last: int) -> None:
+        """Set the distances of all routers to router *last*, in links."""
+        for router in range(self._routers):
+            self._distances[router] = _NONE
+        self._distances[last] = 0
+        self._reached[0] = last
+        count = 1
+        at = 0
+        while at < count:
+            router = self._reached[at]
+            at += 1
+            for place in range(
+                self._first_arriving[router], self._first_arriving[router + 1]
+            ):
+                before = self._arriving[place]
+                if self._distances[before] == _NONE:
+                    self._distances[before] = self._distances[router] + 1
+                    self._reached[count] = before
+                    count += 1
 
     def _enter(self, slot: int, link: int) -> None:
         """Queue a message at a link."""
@@ -333,3 +386,10 @@ class MessageLevel(Traffic):
             return
         source = self._shares[self._slots[at + _FROM] * _SHARE + _HOST]
         self._enter(slot, self._next_link(source, target, router))
+
+
+def _joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
+    """Return where each list begins in their concatenation, and the concatenation."""
+    # Compiled code takes no empty arrays.
+    first = array("q", (0, *accumulate(map(len, lists)), 0))
+    return first, array("q", (*chain.from_iterable(lists), 0))

@@ -392,6 +392,10 @@ class Traffic(Kinds):
         """Deliver a message and then call ``_arrive``. Subclasses implement this."""
         raise NotImplementedError
 
+    def link_bytes(self) -> list[int]:
+        """Return how many bytes entered each link. Subclasses implement this."""
+        raise NotImplementedError
+
     def _happen(self, number: int) -> None:
         """Process an event of the network. Subclasses implement this."""
         raise NotImplementedError

@@ -1,22 +1,27 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
 """Execution of a plan at the message or flow level, without queue pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
 from chakram.foundation.errors import PlanError, RunFailed
+from chakram.predict.levels import row_offsets
 from chakram.predict.levels.collective_messages import (
     MessageColumns,
     message_columns,
     uneven_columns,
 )
-from chakram.predict.levels.program_walk import RankWalk
-from chakram.predict.levels.row_offsets import NONE
-from chakram.program.columns import COLLECTIVE, SEND
+from chakram.predict.levels.pending_messages import Traffic
+from chakram.predict.levels.program_walk import TIMER_BITS, RankWalk
+from chakram.predict.levels.row_offsets import grown
+from chakram.predict.simulator.event_queue import Events
+from chakram.program.columns import COLLECTIVE, RECEIVE, SEND
 from chakram.program.operations import POINT_TO_POINT, split_matrices
 from chakram.records.row_layout import RecordRows
 
@@ -24,11 +29,26 @@ if TYPE_CHECKING:
     from chakram.collectives.split_sizes import Matrix
     from chakram.plan.plan import Plan, RunSettings
     from chakram.predict.levels.cost_models import Division
-    from chakram.predict.levels.messages import MessageLevel
+    from chakram.program.operations import RankProgram
 
+__all__ = ["LevelResult", "LevelRun", "LocalPlace"]
 
+_TIMER_BITS = TIMER_BITS
+_NONE = row_offsets.NONE
 _NAMED_WAITS = 3
 _FLOWS_AT_ONCE = 100_000
+_SHARES_AT_ONCE = 100_000
+# Columns of a share: its rank, operation and part, and the share of position 0. Columns
+# of the share of position 0: the group, the collective within the group, and the number
+# of shares that have not ended.
+_WALK = 0
+_OPERATION = 1
+_PART = 2
+_GROUP = 3
+_KEY = 4
+_OPEN = 5
+_FIRST = 6
+_COLUMNS = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,26 +79,47 @@ class LocalPlace:
             take no time.
     """
 
-    server: int = NONE
-    line: int = NONE
+    server: int = row_offsets.NONE
+    line: int = row_offsets.NONE
 
 
-@dataclass(slots=True, kw_only=True)
-class _Opened:
-    """A running collective, or one of the parts into which it is divided."""
+class _Group:
+    """The ranks that take part in the same collectives or messages.
 
-    first: int
-    left: int
+    Attributes:
+        number: Index among all groups.
+        numbers: Numbers of its ranks in the plan, in the order of their positions.
+        opened: Share of position 0 of each running collective, by its key.
+    """
+
+    __slots__ = ("number", "numbers", "opened")
+
+    def __init__(self, number: int, numbers: array[int]) -> None:
+        self.number = number
+        self.numbers = numbers
+        self.opened: dict[int, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """The operation and part to which a share of the traffic belongs."""
+class _Communication:
+    """What ranks with the same program do in one communication.
 
-    walk: RankWalk
-    operation: int
-    key: tuple[object, ...]
-    part: int
+    Attributes:
+        is_collective: Whether it is a collective, not a message.
+        target: Index of its group, or of the peer.
+        number: Number of the collective in the group, or of the message of the pair.
+        parts: Number of parts.
+        shapes: Shape of each part, or ``NONE`` while unknown.
+    """
+
+    __slots__ = ("is_collective", "is_send", "number", "parts", "shapes", "target")
+
+    def __init__(self, *, kind: int, target: int, number: int, parts: int) -> None:
+        self.is_collective = kind == COLLECTIVE
+        self.is_send = kind == SEND
+        self.target = target
+        self.number = number
+        self.parts = parts
+        self.shapes = [row_offsets.NONE] * parts
 
 
 class LevelRun:
@@ -93,6 +134,7 @@ class LevelRun:
         warmup: Number of iterations before the measured ones, if different from the
             plan.
         measured: Number of measured iterations, if different from the plan.
+        recorded: Numbers of the ranks whose communications have rows. None: all.
 
     Raises:
         PlanError: If a program is invalid.
@@ -101,13 +143,14 @@ class LevelRun:
     def __init__(
         self,
         plan: Plan,
-        traffic: MessageLevel,
+        traffic: Traffic,
         *,
         host_of: Mapping[int, int],
         division: Division,
         places: Mapping[int, LocalPlace] | None = None,
         warmup: int | None = None,
         measured: int | None = None,
+        recorded: Container[int] | None = None,
     ) -> None:
         if not plan.agents:
             raise PlanError("plan", "it has no agent", "place at least one rank")
@@ -115,9 +158,11 @@ class LevelRun:
         self._division = division
         self.records = RecordRows()
         ranks = plan.ranks()
-        self._host_of = [host_of[rank.port] for rank in ranks]
+        self._host_of = array("q", (host_of[rank.port] for rank in ranks))
         local = places or {}
-        self._local = [local.get(rank.number, LocalPlace()) for rank in ranks]
+        places_of = [local.get(rank.number, LocalPlace()) for rank in ranks]
+        self._server_of = array("q", (each.server for each in places_of))
+        self._line_of = array("q", (each.line for each in places_of))
         self._number_of = {
             (rank.program.job, rank.program.rank): rank.number for rank in ranks
         }
@@ -126,23 +171,51 @@ class LevelRun:
             for agent in plan.agents
             for rank in agent.ranks
         }
+        self._timers = Events()
         self._walks: list[RankWalk] = []
         like: dict[tuple[str, int], RankWalk] = {}
         for rank in ranks:
             key = rank.program.job, id(rank.program.columns)
-            settings = settings_of[rank.number]
-            walk = RankWalk(rank, settings, self.records, self._begin, like.get(key))
+            walk = RankWalk(
+                rank,
+                settings_of[rank.number],
+                self.records,
+                self._begin,
+                self._timers,
+                like.get(key),
+            )
+            walk.is_recorded = recorded is None or rank.number in recorded
             like.setdefault(key, walk)
             self._walks.append(walk)
         self._matrices: Mapping[tuple[str, str, int], Matrix] = split_matrices(
             rank.program for rank in ranks
         )
-        self._timers: list[tuple[int, int]] = []
-        # For each rank, the time of its valid entry among the timers.
-        self._noted: dict[int, int] = {}
-        self._opened: dict[tuple[object, ...], _Opened] = {}
-        self._shares: dict[int, _Share] = {}
+        self._communications: dict[object, list[_Communication | None]] = {}
+        for walk in self._walks:
+            walk.communications = self._communications_of(walk.program)
+        self._groups: list[_Group] = []
+        self._group_of: dict[tuple[str, object], _Group] = {}
+        self._shares = array("q", bytes(8 * _COLUMNS * 64))
+        self._unwritten = 0
         self._carried: dict[tuple[int, int], list[int]] = {}
+
+    def _communications_of(self, program: RankProgram) -> list[_Communication | None]:
+        """Return the communications of a program, by operation."""
+        columns = program.columns
+        sizes = tuple(len(group.ranks) for group in program.groups)
+        key = program.job, id(columns), sizes
+        found = self._communications.get(key)
+        if found is None:
+            found = self._communications[key] = [None] * len(columns)
+            for row in columns.rows_of(COLLECTIVE, SEND, RECEIVE):
+                kind = columns.kinds[row]
+                found[row] = _Communication(
+                    kind=kind,
+                    target=columns.targets[row],
+                    number=columns.numbers[row],
+                    parts=self._division.parts if kind == COLLECTIVE else 1,
+                )
+        return found
 
     def record_flows(self, wanted: bool) -> None:
         """Set whether every message gets a flow row."""
@@ -150,19 +223,31 @@ class LevelRun:
 
     def messages(self) -> int:
         """Return the number of messages of all iterations, without background jobs."""
+        known: dict[int, tuple[int, dict[int, int]]] = {}
         count = 0
         for walk in self._walks:
             if walk.is_background:
                 continue
-            columns = walk.program.columns
-            own = len(columns.rows_of(SEND))
-            for row in columns.rows_of(COLLECTIVE):
-                group = walk.program.groups[columns.targets[row]]
-                if group.ranks[0] == walk.program.rank:
-                    shape = self._collective(walk, row, 0)
-                    own += self._traffic.messages_of(shape) * self._division.parts
+            key = id(walk.communications)
+            if key not in known or self._matrices:
+                known[key] = self._messages_of(walk)
+            own, of_groups = known[key]
+            for place, messages in of_groups.items():
+                if walk.program.groups[place].ranks[0] == walk.program.rank:
+                    own += messages
             count += own * walk.iterations
         return count
+
+    def _messages_of(self, walk: RankWalk) -> tuple[int, dict[int, int]]:
+        """Return the messages that a rank sends, and those of all ranks by group."""
+        columns = walk.program.columns
+        of_groups: dict[int, int] = {}
+        for row in columns.rows_of(COLLECTIVE):
+            place = columns.targets[row]
+            messages = self._traffic.messages_of(self._collective(walk, row, 0))
+            messages *= self._division.parts
+            of_groups[place] = of_groups.get(place, 0) + messages
+        return len(columns.rows_of(SEND)), of_groups
 
     def run(
         self,
@@ -184,7 +269,6 @@ class LevelRun:
         walks, traffic = self._walks, self._traffic
         for walk in walks:
             walk.arm()
-            self._note_timer(walk)
         wanted = [walk for walk in walks if not walk.is_background]
         # These indices advance one by one, so that each walk is checked once.
         finished = done = ahead = 0
@@ -195,7 +279,10 @@ class LevelRun:
                 break
             if not self._step():
                 raise self._stuck()
-            if traffic.flow_rows() >= _FLOWS_AT_ONCE and flush is not None:
+            if flush is not None and (
+                traffic.flow_rows() >= _FLOWS_AT_ONCE
+                or self._unwritten >= _SHARES_AT_ONCE
+            ):
                 self._flush(flush)
             while ahead < len(wanted) and wanted[ahead].iteration > done:
                 ahead += 1
@@ -214,6 +301,7 @@ class LevelRun:
 
     def _flush(self, flush: Callable[[RecordRows], object]) -> None:
         """Pass all records so far to *flush*. No flow comes later than its share."""
+        self._unwritten = 0
         rows = self.records.take()
         rows.flows = self._traffic.take_flows()
         flush(rows)
@@ -221,29 +309,21 @@ class LevelRun:
     def _step(self) -> bool:
         """Process the next event, or return False if there is none."""
         traffic, timers = self._traffic, self._timers
-        until_ns = timers[0][0] if timers else _NEVER
+        until_ns = timers.first_ns()
         if traffic.run(until_ns, _FLOWS_AT_ONCE):
-            done, traffic.done = traffic.done, []
+            done = traffic.done
+            traffic.done = []
             for share in done:
                 self._end(share)
             return True
-        if not timers:
+        if timers.count == 0:
             return False
         traffic.advance(until_ns)
-        while timers and timers[0][0] == until_ns:
-            at_ns, number = heappop(timers)
-            if self._noted.get(number) == at_ns:
-                del self._noted[number]
-                walk = self._walks[number]
-                walk.handle_timers(until_ns)
-                self._note_timer(walk)
+        while timers.first_ns() == until_ns:
+            number = timers.take()
+            walk = self._walks[number >> _TIMER_BITS]
+            walk.handle_timer(number, until_ns)
         return True
-
-    def _note_timer(self, walk: RankWalk) -> None:
-        timer_ns = walk.next_timer_ns()
-        if timer_ns is not None and timer_ns < self._noted.get(walk.number, _NEVER):
-            self._noted[walk.number] = timer_ns
-            heappush(self._timers, (timer_ns, walk.number))
 
     # ---- operations ------------------------------------------------------------------
 
@@ -251,54 +331,99 @@ class LevelRun:
         self._begin_part(walk, row, released, 0)
 
     def _begin_part(self, walk: RankWalk, row: int, released: int, part: int) -> None:
-        program, columns = walk.program, walk.program.columns
-        target, number = columns.targets[row], columns.numbers[row]
-        kind = columns.kinds[row]
-        if kind == COLLECTIVE:
-            group = program.groups[target]
-            ranks: Sequence[int] = group.ranks
-            name = group.name
-            position = group.position(program.rank)
-        else:
-            ends = program.rank, program.peers[target]
-            ranks = ends if kind == SEND else ends[::-1]
-            name = f"{POINT_TO_POINT}:{ranks[0]}>{ranks[1]}"
-            position = 0 if kind == SEND else 1
-        key = (program.job, name, number, walk.iteration, part)
-        opened = self._opened.get(key)
-        if opened is None:
-            shape = (
-                self._collective(walk, row, part)
-                if kind == COLLECTIVE
-                else self._message(columns.amounts[row])
-            )
-            opened = self._open(key, shape, program.job, ranks)
-        share = opened.first + position
-        self._shares[share] = _Share(walk, row, key, part)
+        communication = walk.communications[row]
+        way = 4 * communication.target
+        if not communication.is_collective:
+            way += 1 if communication.is_send else 2
+        place = walk.places.get(way)
+        if place is None:
+            place = walk.places[way] = self._join(walk, communication)
+        group: _Group = place[0]
+        key = walk.iteration << 32 | communication.number << 10 | part
+        first = group.opened.get(key, _NONE)
+        if first == _NONE:
+            first = self._open(walk, row, part, communication, group)
+            group.opened[key] = first
+            at = first * _COLUMNS
+            self._shares[at + _GROUP] = group.number
+            self._shares[at + _KEY] = key
+            self._shares[at + _OPEN] = len(group.numbers)
+        share = first + place[1]
+        at = share * _COLUMNS
+        self._shares[at + _WALK] = walk.number
+        self._shares[at + _OPERATION] = row
+        self._shares[at + _PART] = part
+        self._shares[at + _FIRST] = first
         self._traffic.begin(share, row, walk.iteration, released)
 
+    def _join(
+        self, walk: RankWalk, communication: _Communication
+    ) -> tuple[_Group, int]:
+        """Return the group of a communication, and the position of the rank in it."""
+        program = walk.program
+        ranks: tuple[int, ...]
+        name: object
+        if communication.is_collective:
+            members = program.groups[communication.target]
+            ranks, name = members.ranks, members.name
+            position = members.position(program.rank)
+        else:
+            peer = program.peers[communication.target]
+            is_send = communication.is_send
+            ranks = (program.rank, peer) if is_send else (peer, program.rank)
+            name = ranks
+            position = 0 if is_send else 1
+        group = self._group_of.get((program.job, name))
+        if group is None:
+            numbers = array("q")
+            for rank in ranks:
+                number = self._number_of.get((program.job, rank))
+                if number is None:
+                    raise PlanError(
+                        f"job {program.job}",
+                        f"rank {rank} takes part but is not in the plan",
+                        "use the plan of this program",
+                    )
+                numbers.append(number)
+            group = _Group(len(self._groups), numbers)
+            self._groups.append(group)
+            self._group_of[program.job, name] = group
+        return group, position
+
     def _open(
-        self, key: tuple[object, ...], shape: int, job: str, ranks: Sequence[int]
-    ) -> _Opened:
+        self,
+        walk: RankWalk,
+        row: int,
+        part: int,
+        communication: _Communication,
+        group: _Group,
+    ) -> int:
+        """Open a collective, or a part of it, and return the share of position 0."""
+        shape = communication.shapes[part]
+        if shape == _NONE:
+            shape = (
+                self._collective(walk, row, part)
+                if communication.is_collective
+                else self._message(walk.program.columns.amounts[row])
+            )
+            # Uneven splits differ between groups.
+            if not self._matrices:
+                communication.shapes[part] = shape
         first = self._traffic.open(shape)
-        for position, rank in enumerate(ranks):
-            number = self._number_of.get((job, rank))
-            if number is None:
-                raise PlanError(
-                    f"job {job}",
-                    f"rank {rank} takes part but is not in the plan",
-                    "use the plan of this program",
-                )
-            local = self._local[number]
+        numbers = group.numbers
+        share = first
+        for number in numbers:
             self._traffic.place(
-                first + position,
+                share,
                 self._host_of[number],
                 number,
-                local.server,
-                local.line,
+                self._server_of[number],
+                self._line_of[number],
             )
-        opened = self._opened[key] = _Opened(first=first, left=len(ranks))
-        return opened
+            share += 1
+        if share * _COLUMNS > len(self._shares):
+            self._shares = grown(self._shares, share * _COLUMNS)
+        return first
 
     def _message(self, size_bytes: int) -> int:
         return self._traffic.shape(
@@ -331,27 +456,31 @@ class LevelRun:
     def _end(self, share: int) -> None:
         """Complete a share, then continue its operation or the program."""
         traffic = self._traffic
-        of = self._shares.pop(share)
-        walk, row = of.walk, of.operation
-        sent, received = traffic.sent_bytes(share), traffic.received_bytes(share)
-        opened = self._opened[of.key]
-        opened.left -= 1
-        if opened.left == 0:
-            traffic.close(opened.first)
-            del self._opened[of.key]
-        parts = (
-            self._division.parts if walk.program.columns.kinds[row] == COLLECTIVE else 1
-        )
-        if parts > 1:
+        at = share * _COLUMNS
+        walk = self._walks[self._shares[at + _WALK]]
+        row = self._shares[at + _OPERATION]
+        part = self._shares[at + _PART]
+        sent = traffic.sent_bytes(share)
+        received = traffic.received_bytes(share)
+        first = self._shares[at + _FIRST]
+        at = first * _COLUMNS
+        self._shares[at + _OPEN] -= 1
+        if self._shares[at + _OPEN] == 0:
+            traffic.close(first)
+            group: _Group = self._groups[self._shares[at + _GROUP]]
+            del group.opened[self._shares[at + _KEY]]
+        communication = walk.communications[row]
+        if communication.parts > 1:
             carried = self._carried.setdefault((walk.number, row), [0, 0])
             carried[0] += sent
             carried[1] += received
-            if of.part + 1 < parts:
-                self._begin_part(walk, row, NONE, of.part + 1)
+            if part + 1 < communication.parts:
+                self._begin_part(walk, row, _NONE, part + 1)
                 return
             sent, received = self._carried.pop((walk.number, row))
-        walk.ended(row, traffic.now_ns, sent=sent, received=received)
-        self._note_timer(walk)
+        if walk.is_recorded:
+            self._unwritten += 1
+        walk.ended(row, traffic.now_ns, sent, received)
 
     def _stuck(self) -> RunFailed:
         """Return the error for a run that does not end."""
@@ -370,9 +499,6 @@ class LevelRun:
             f"no operation can proceed, but the job is not done: {named}",
             "check that the programs of the ranks belong together",
         )
-
-
-_NEVER = 1 << 62
 
 
 def _settings(

@@ -1,0 +1,89 @@
+"""Choice of the ranks whose operations a large simulation records.
+
+Every operation of every rank has a record in a run directory, which a job of tens of
+thousands of ranks cannot afford.  Such simulations record some ranks in full.  These
+are whole sets of ranks that exchange messages or are in small groups together, such as
+the stages of a pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from chakram.program.operations import RankProgram
+
+MOST_RANKS = 4_096
+"""Maximum number of ranks of which all are recorded."""
+
+_WANTED = 512
+"""Number of ranks that large simulations record, if sets of related ranks fit."""
+
+_SMALL_GROUPS = (64, 32, 16, 8, 4, 2)
+"""Ranks of a group with at most this many members are related.
+
+The first value applies with which no set of related ranks has more than ``_WANTED``."""
+
+
+def recorded_ranks(programs: Sequence[RankProgram]) -> frozenset[int] | None:
+    """Return the places of the programs to record, or None for all.
+
+    Args:
+        programs: The programs of all ranks.
+    """
+    if len(programs) <= MOST_RANKS:
+        return None
+    sets = [[place] for place in range(len(programs))]
+    for members in _SMALL_GROUPS:
+        related = _related(programs, members)
+        if max(map(len, related)) <= _WANTED:
+            sets = related
+            break
+    count = max(1, _WANTED // max(map(len, sets)))
+    return frozenset(
+        place for index in range(count) for place in sets[index * len(sets) // count]
+    )
+
+
+@dataclass(slots=True)
+class _Forest:
+    """Disjoint sets of numbers, each a tree of parents."""
+
+    count: int
+    parents: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parents = list(range(self.count))
+
+    def root(self, number: int) -> int:
+        parents = self.parents
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]
+            number = parents[number]
+        return number
+
+    def join(self, one: int, other: int) -> None:
+        roots = sorted((self.root(one), self.root(other)))
+        self.parents[roots[1]] = roots[0]
+
+
+def _related(programs: Sequence[RankProgram], members: int) -> list[list[int]]:
+    """Return the sets of programs whose ranks are related, in order of their first.
+
+    Related ranks exchange messages, or are in a group of at most *members* ranks.
+    """
+    place_of = {(each.job, each.rank): place for place, each in enumerate(programs)}
+    forest = _Forest(len(programs))
+    for place, program in enumerate(programs):
+        related = list(program.peers)
+        related += [
+            group.ranks[0] for group in program.groups if len(group.ranks) <= members
+        ]
+        for rank in related:
+            other = place_of.get((program.job, rank))
+            if other is not None:
+                forest.join(place, other)
+    sets: dict[int, list[int]] = {}
+    for place in range(len(programs)):
+        sets.setdefault(forest.root(place), []).append(place)
+    return list(sets.values())
