@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from chakram.records.run_records import LinkRecord
-from chakram.topology.topology import Topology
+from chakram.topology.topology import PortRef, Topology
 
 
-def directions_of(topology: Topology) -> list[LinkRecord]:
+def directions_of(
+    topology: Topology, groups: Mapping[PortRef, str] | None = None
+) -> list[LinkRecord]:
     """Return two records per link, without bytes.
 
     Direction ``up`` is from end ``a`` to end ``b``.
+
+    Args:
+        topology: Hosts, switches and links.
+        groups: The result of ``topology.equal_cost()``, if it is known.
     """
     uplinks = {link.name for link in topology.uplinks()}
-    groups = topology.equal_cost()
+    if groups is None:
+        groups = topology.equal_cost()
     return [
         LinkRecord(
             link=link.name,

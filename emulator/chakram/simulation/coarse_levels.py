@@ -23,6 +23,7 @@ from chakram.predict.levels.flows import FlowLevel
 from chakram.predict.levels.level_network import network_of
 from chakram.predict.levels.message_times import LevelTimes, WireTimes
 from chakram.predict.levels.messages import MessageLevel
+from chakram.predict.levels.row_offsets import NONE
 from chakram.predict.levels.run_plan import LevelRun, LocalPlace
 from chakram.preparation.link_fault_times import LinkFaults
 from chakram.simulation.common import ended, simulated_topology, simulating
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan
     from chakram.plan.transport import TransportPlan
     from chakram.preparation.resolved_run import ResolvedRun
-    from chakram.topology.topology import Topology
+    from chakram.topology.topology import PortRef, Topology
 
 
 MOST_FLOWS = 250_000
@@ -76,23 +77,37 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
         transport=described, banners=(*banners, *directory.manifest.banners)
     )
     directory.begin(plan, recorded=recorded)
-    total = max(plan.iterations_of().values())
     progress.phase("simulating")
     with simulating(directory):
-        progress.iterations(0, total)
+        progress.iterations(0, count, "message")
         result = run.run(
-            report=lambda done: progress.iterations(done, total),
+            report=lambda done: progress.iterations(min(done, count), count, "message"),
             flush=directory.add,
         )
+    progress.phase("writing results")
     return ended(
         directory,
         topology,
         result.link_bytes,
         counted=_down_times(experiment.faults.links, topology, result.end_ns),
+        groups=_equal_cost(topology),
         link_faults=LinkFaults(experiment.faults.links, topology).described(
             experiment.written.faults.links
         ),
     )
+
+
+def _equal_cost(topology: Topology) -> dict[PortRef, str]:
+    """Return ``topology.equal_cost()``, for fabrics of thousands of switches."""
+    network, _ = network_of(topology)
+    times = WireTimes(path_mtu=1, verb="write", overhead_bytes=0)
+    groups = MessageLevel(network, times).equal_cost()
+    ends = (end for link in topology.links for end in (link.a, link.b))
+    return {
+        end: f"{end.node}#{group}"
+        for end, group in zip(ends, groups, strict=True)
+        if group != NONE
+    }
 
 
 def _down_times(

@@ -17,7 +17,7 @@ from chakram.records.run_records import SIMULATED
 from chakram.run_directory.manifest import COMPLETE, FAILED
 from chakram.run_directory.reader import open_run
 from chakram.run_directory.writer import RunDirectory
-from chakram.topology.topology import Topology
+from chakram.topology.topology import PortRef, Topology
 
 if TYPE_CHECKING:
     from chakram.preparation.resolved_run import ResolvedRun
@@ -68,6 +68,7 @@ def ended(
     topology: Topology,
     link_bytes: Sequence[int],
     counted: Mapping[str, Mapping[str, int]] | None = None,
+    groups: Mapping[PortRef, str] | None = None,
     **more: Any,
 ) -> RunOutcome:
     """Record the end of a complete simulation.
@@ -78,10 +79,11 @@ def ended(
         link_bytes: Bytes up and bytes down of each link, in the order of the links.
         counted: Additional counters by field of ``LinkRecord``, then by port. A missing
             port counts as 0.
+        groups: The result of ``topology.equal_cost()``, if it is known.
         more: Additional arguments of ``RunDirectory.finish``.
     """
     links = []
-    for each, carried in zip(directions_of(topology), link_bytes, strict=True):
+    for each, carried in zip(directions_of(topology, groups), link_bytes, strict=True):
         more_counts: dict[str, Any] = {
             name: found.get(each.port or "", 0)
             for name, found in (counted or {}).items()

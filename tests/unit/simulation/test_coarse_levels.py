@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from chakram import simulate
+from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError, FabricError, RunFailed
 from chakram.run_directory.reader import RunResults
 from chakram.simulation import coarse_levels
@@ -312,3 +313,25 @@ def test_drops_end_a_simulation_with_ns3_hosts(tmp_path: Path) -> None:
         )
     with pytest.raises(ConfigError, match="is a cost model of level packet"):
         simulated(tmp_path, simulation__cost_model="astra-sim-ns3")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "{single_switch: {hosts: 4}}",
+        "{clos: {leaves: 3, spines: 2, hosts_per_leaf: 2}}",
+        "{clos: {leaves: 2, spines: 2, uplinks: 6, hosts_per_leaf: 2}}",
+        "{fat_tree: {pods: 3, leaves: 2, spines: 2, cores: 3, hosts_per_leaf: 1}}",
+        "{rail: {servers: 4, ports: 2, spines: 3}}",
+        "{ring: {nodes: 6}}",
+        "{torus: {dimensions: [3, 4]}}",
+    ],
+)
+def test_equal_cost_groups_are_those_of_the_topology(shape: str) -> None:
+    text = yaml.safe_dump(
+        EXPERIMENT | {"fabric": EXPERIMENT["fabric"] | {"topology": "SHAPE"}}
+    )
+    fabric = parse_experiment(text.replace("SHAPE", shape)).fabric
+    topology = fabric.to_topology(fabric.nports)
+    assert topology is not None
+    assert coarse_levels._equal_cost(topology) == topology.equal_cost()

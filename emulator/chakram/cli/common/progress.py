@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 _LINE_EVERY_NS = 2 * 10**9
+_LEFT_AFTER_NS = 5 * 10**9
+"""Time of a phase from which the remaining time is estimated."""
 
 
 @contextmanager
@@ -145,13 +147,21 @@ class ProgressReporter:
 
     def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
         """Show the number of finished iterations, or of another *unit*."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=total)
-            return
         now_ns = self._clock_ns()
+        spent_ns = now_ns - self._phases[-1][1] if self._phases else 0
+        left = ""
+        if 0 < done < total and spent_ns >= _LEFT_AFTER_NS:
+            from chakram.summary.interval_lines import time_left
+
+            left = f", {time_left(spent_ns * (total - done) // done)} left"
+        if self._bar is not None and self._task is not None:
+            text = f"{self._phase}{left}"
+            self._bar.update(self._task, description=text, completed=done, total=total)
+            return
         if done == total or now_ns >= self._next_line_ns:
-            self._next_line_ns = now_ns + _LINE_EVERY_NS
-            self._print(f"{self._phase}: {unit} {done} of {total}")
+            # Long phases have lines at longer intervals.
+            self._next_line_ns = now_ns + max(_LINE_EVERY_NS, spent_ns // 10)
+            self._print(f"{self._phase}: {unit} {done} of {total}{left}")
 
     def sample(
         self,

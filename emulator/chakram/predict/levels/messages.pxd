@@ -41,6 +41,12 @@ cdef class MessageLevel(Traffic):
     cdef long long[::1] _reached
     cdef dict _paths
 
+    @cython.locals(
+        row="Py_ssize_t", router="Py_ssize_t", count="Py_ssize_t", first="Py_ssize_t",
+        at="Py_ssize_t",
+    )
+    cdef _add_groups_to(self, Py_ssize_t last, long long[::1] groups,
+                        long long[::1] counts)
     cpdef Py_ssize_t _size_class(self, long long size_bytes,
                                  long long reduced_bytes) except -1
     @cython.locals(

@@ -145,6 +145,35 @@ class MessageLevel(Traffic):
             for number in range(len(self._network.links))
         ]
 
+    def equal_cost(self) -> list[int]:
+        """Return the equal-cost group of each link of the network, or ``NONE``.
+
+        The links of a group are alternatives on shortest paths to a host. Each router
+        numbers its groups from 0.
+        """
+        links = len(self._network.links)
+        groups = array("q", (_NONE for _ in range(max(1, links))))
+        counts = array("q", bytes(8 * max(1, self._routers)))
+        for last in dict.fromkeys(host.router for host in self._network.hosts):
+            self._add_groups_to(last, groups, counts)
+        return list(groups)[:links]
+
+    def _add_groups_to(self, last: int, groups: array[int], counts: array[int]) -> None:
+        """Number the groups of links on paths to destination router *last*."""
+        row = self._hops_of[last]
+        if row == _NONE:
+            row = self._add_hops(last)
+        for router in range(self._routers):
+            count = self._hops[row + 2 * router + 1]
+            if count < 2:
+                continue
+            first = self._hops[row + 2 * router]
+            if groups[self._hops[first]] != _NONE:
+                continue
+            for at in range(first, first + count):
+                groups[self._hops[at]] = counts[router]
+            counts[router] += 1
+
     # ---- times -----------------------------------------------------------------------
 
     def _size_class(self, size_bytes: int, reduced_bytes: int) -> int:

@@ -8,7 +8,7 @@ from chakram.predict.simulator.event_queue cimport Events
 
 cdef int _COLUMNS, _FIRST, _GROUP, _KEY, _NONE, _OPEN, _OPERATION, _PART, _TIMER_BITS
 cdef int _WALK
-cdef long long _FLOWS_AT_ONCE, _SHARES_AT_ONCE
+cdef long long _FLOWS_AT_ONCE, _REPORT_AFTER, _SHARES_AT_ONCE
 
 
 cdef class _Group:

@@ -38,6 +38,8 @@ _NONE = row_offsets.NONE
 _NAMED_WAITS = 3
 _FLOWS_AT_ONCE = 100_000
 _SHARES_AT_ONCE = 100_000
+_REPORT_AFTER = 100_000
+"""Number of messages between two reports."""
 # Columns of a share: its rank, operation and part, and the share of position 0. Columns
 # of the share of position 0: the group, the collective within the group, and the number
 # of shares that have not ended.
@@ -258,8 +260,8 @@ class LevelRun:
         """Run all iterations.
 
         Args:
-            report: Function called with the number of iterations that all ranks have
-                completed.
+            report: Function called with the number of messages that have arrived,
+                whenever there are many more.
             flush: Function called with the records collected so far, whenever there are
                 many.
 
@@ -270,8 +272,8 @@ class LevelRun:
         for walk in walks:
             walk.arm()
         wanted = [walk for walk in walks if not walk.is_background]
-        # These indices advance one by one, so that each walk is checked once.
-        finished = done = ahead = 0
+        # The index advances one by one, so that each walk is checked once.
+        finished = reported = 0
         while True:
             while finished < len(wanted) and wanted[finished].is_finished:
                 finished += 1
@@ -284,12 +286,9 @@ class LevelRun:
                 or self._unwritten >= _SHARES_AT_ONCE
             ):
                 self._flush(flush)
-            while ahead < len(wanted) and wanted[ahead].iteration > done:
-                ahead += 1
-            if ahead == len(wanted):
-                ahead, done = 0, min(walk.iteration for walk in wanted)
-                if report is not None:
-                    report(done)
+            if report is not None and traffic.messages >= reported + _REPORT_AFTER:
+                reported = traffic.messages
+                report(reported)
         if flush is not None:
             self._flush(flush)
         return LevelResult(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -50,6 +51,24 @@ def test_elsewhere_than_on_a_terminal_there_are_plain_lines() -> None:
         "agent [a]: something",
         "building the fabric 0.1 s, replaying 0.5 s; 0.6 s in total",
     ]
+
+
+def test_long_phases_show_the_time_left_at_longer_intervals() -> None:
+    console, file = make_console(terminal=False)
+    clock = Clock()
+    with ProgressReporter(console=console, clock_ns=clock) as progress:
+        progress.phase("simulating")
+        for second in range(1, 101):
+            clock.now_ns = second * 10**9
+            progress.iterations(second, 100, "message")
+    lines = file.getvalue().splitlines()[1:]
+    assert lines[0] == "simulating: message 1 of 100"
+    assert "simulating: message 5 of 100, 1m35s left" in lines
+    assert lines[-1] == "simulating: message 100 of 100"
+    done = [int(line.split()[2]) for line in lines]
+    gaps = [after - before for before, after in pairwise(done)]
+    assert gaps[0] == 2
+    assert 8 <= max(gaps) <= 10
 
 
 def test_a_terminal_gets_a_bar_that_leaves_only_notes() -> None:
