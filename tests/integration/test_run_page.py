@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ from chakram.cli import main
 from chakram.diagnosis.verification import verify
 from chakram.foundation.units import about_size
 from chakram.report.chromium_figures import drawn_figures
+from chakram.report.run import page as page_of_run
+from chakram.report.run.data import RunData
+from chakram.report.run.rows import report_rows
 from tests.axe import axe_violations
 from tests.chromium import NOT_A_NUMBER, open_page, require_chromium
 from tests.support import REPO_ROOT
@@ -199,6 +203,21 @@ def test_the_numbers_are_in_the_page_and_right(
     (roofline,) = data["report"]["rooflines"]
     assert roofline["ratio"] > 0.5
     assert roofline["iteration_ns"] == summary.iterations[0].mean_ns
+
+
+def test_the_document_of_a_large_run_lists_some_ranks_and_links(
+    simulated: RunResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = RunData(simulated)
+    rows = report_rows(data)
+    whole = page_of_run.run_document(data, rows)
+    assert whole["report"]["left_out"] == {"ranks": 0, "links": 0}
+    monkeypatch.setattr(page_of_run, "_MOST_LISTED", 3)
+    some = page_of_run.run_document(data, rows)
+    for name, column in (("ranks", "exposed_ns"), ("links", "bytes")):
+        order = sorted(whole[name], key=itemgetter(column), reverse=True)
+        assert some[name] == order[:3]
+        assert some["report"]["left_out"][name] == len(whole[name]) - 3
 
 
 def test_the_page_has_the_causes_of_chakram_why(

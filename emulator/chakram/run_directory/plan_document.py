@@ -70,9 +70,10 @@ class PlanDocument:
         object.__setattr__(self, "places", frozenset(places))
         ports = [port.number for port in self.ports]
         agents = {each.agent for each in self.agents}
+        known_ports = frozenset(ports)
         for what, named, known in (
             ("rank", places, self.places),
-            ("port", ports, {*ports}),
+            ("port", ports, known_ports),
         ):
             if len(known) < len(named):
                 raise ValueError(f"it contains a {what} twice")
@@ -81,7 +82,7 @@ class PlanDocument:
             if agents and port.agent not in agents:
                 raise ValueError(f"agent {port.agent} is not defined")
         for rank in self.ranks:
-            if rank.port not in ports:
+            if rank.port not in known_ports:
                 raise ValueError(f"port {rank.port} is not defined")
             if agents and rank.agent not in agents:
                 raise ValueError(f"agent {rank.agent} is not defined")

@@ -200,12 +200,20 @@ class RunResults:
 
     def links(self) -> list[run_records.LinkRecord]:
         """Return the traffic counters of links."""
+        return list(self._links)
+
+    @cached_property
+    def _links(self) -> tuple[run_records.LinkRecord, ...]:
         # Runs of older versions have fewer columns.
         known = self.columns("links") or LINKS.names
         names = [name for name in LINKS.names if name != "bytes" and name in known]
         with self._explained_table("links"):
             table = self.table("links", *names)
-            return [run_records.LinkRecord(**row) for row in table.to_pylist()]
+            columns = [column_values(table[name]) for name in names]
+            return tuple(
+                run_records.LinkRecord(**dict(zip(names, row, strict=True)))
+                for row in zip(*columns, strict=True)
+            )
 
     def completion_times(self) -> dict[run_records.CollectiveKey, array[int]]:
         """Return the completion times in ns of measured flows, by collective."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chakram.execution.request import RunRequest, new_run_id
@@ -25,6 +26,7 @@ from chakram.predict.levels.message_times import LevelTimes, WireTimes
 from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.row_offsets import NONE
 from chakram.predict.levels.run_plan import LevelRun, LocalPlace
+from chakram.predict.levels.symmetry import is_symmetric
 from chakram.preparation.link_fault_times import LinkFaults
 from chakram.simulation.common import ended, simulated_topology, simulating
 from chakram.simulation.recorded_ranks import recorded_ranks
@@ -67,6 +69,11 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
     if count > MOST_FLOWS:
         banners.append(
             f"{count} messages are more than {MOST_FLOWS}: none is recorded by itself"
+        )
+    if run.is_folded:
+        banners.append(
+            f"one of {len(plan.ranks())} ranks is simulated: all do the same, at equal "
+            "links of one switch, so that all have the same times"
         )
     if recorded is not None:
         banners.append(
@@ -184,15 +191,32 @@ def _level_run(
                 servers.setdefault(name, len(servers)),
                 *((traffic.add_local_line(rate_bps),) if rate_bps else ()),
             )
-    run = LevelRun(
+    host_of = {port.number: number_of[port.host] for port in ports}
+    ranks = plan.ranks()
+    make_run = partial(
+        LevelRun,
         plan,
         traffic,
-        host_of={port.number: number_of[port.host] for port in ports},
+        host_of=host_of,
         division=division,
         places=place_of,
         recorded=recorded,
     )
-    return run, described
+    run = None
+    if (
+        experiment.simulation.level == "message"
+        and not _is_foreign(experiment)
+        and not place_of
+        and is_symmetric(
+            [rank.program for rank in ranks],
+            [host_of[rank.port] for rank in ranks],
+            network,
+        )
+    ):
+        run = make_run(fold=True)
+        if run.messages() <= MOST_FLOWS or not run.is_alike():
+            run = None
+    return run or make_run(), described
 
 
 def _costs(

@@ -23,6 +23,7 @@ from chakram.synth.trace_builder import (
     Synthesis,
     both,
 )
+from chakram.trace.alike_ranks import AlikeRanks
 from chakram.trace.graph import TraceGraph
 
 if TYPE_CHECKING:
@@ -225,12 +226,22 @@ def synthesize_collectives(
                     )
         return program.graph()
 
+    def group_of(group: str, rank: int) -> str:
+        number = next(at for at, each in enumerate(name_of) if each[0] == group)
+        return name_of[number][rank]
+
+    has_messages = any(stream.op == "send_recv" for stream in trace.streams)
+    alike = AlikeRanks(
+        nranks=trace.ranks, firsts=(0,), first_of=lambda _: 0, group_of=group_of
+    )
     return Synthesis(
         kind=trace.synth,
         nranks=trace.ranks,
         groups=tuple(groups),
         purposes=purposes,
         graph_of=graph_of,
+        # Uneven splits, and the peers of messages, differ between ranks.
+        alike=None if splits or has_messages else alike,
     )
 
 

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 LEAST_NODES = 250_000
 """Nodes of a set from which equal ranks are represented by one of them."""
 
+LEAST_RANKS = 16_384
+"""Ranks of a set from which this also applies to fewer nodes."""
+
 
 def synthesize(trace: settings.SynthTrace) -> Synthesis:
     """Return the synthetic trace with the parameters *trace*.
@@ -244,7 +247,7 @@ def first_traces(
     """Return the traces that represent a large set, or None.
 
     The result is None if ranks differ in more than groups and peers, or if the set has
-    less than *least_nodes* nodes. None means ``LEAST_NODES``.
+    less than *least_nodes* nodes and ``LEAST_RANKS`` ranks. None means ``LEAST_NODES``.
     """
     alike = synthesis.alike
     if alike is None:
@@ -252,7 +255,8 @@ def first_traces(
     found = {rank: _read_back(synthesis, rank) for rank in alike.firsts}
     graphs = {rank: each.trace.graph for rank, each in found.items()}
     nodes = sum(map(len, graphs.values())) * (alike.nranks // len(graphs))
-    if nodes < (LEAST_NODES if least_nodes is None else least_nodes):
+    least_nodes = LEAST_NODES if least_nodes is None else least_nodes
+    if nodes < least_nodes and alike.nranks < LEAST_RANKS:
         return None
     digest = hashlib.sha256(f"{alike.nranks} alike\n".encode())
     for rank, read in found.items():

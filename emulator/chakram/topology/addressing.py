@@ -66,9 +66,11 @@ _SPACES = {
 _LOOPBACK_BASE = int(IPv4Address("127.18.0.1"))
 _LOOPBACK_END = int(IPv4Address("127.19.0.0"))
 
-_GATEWAY_LIMIT = 1 << 16
-"""Limit on the addresses used in a subnet. In IPv6, they differ in the last group only.
-"""
+_USUAL_ADDRESSES = 1 << 16
+"""Addresses in use in a subnet. In IPv6, they then differ in the last group only."""
+
+_MOST_ADDRESSES = 1 << 17
+"""Maximum number of addresses in use in a subnet."""
 
 # MAC addresses are locally administered (second-lowest bit of the first octet) and
 # unicast. The second octet identifies the type of owner, which makes captures easier to
@@ -153,7 +155,7 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
             smallest larger subnet that has room for its hosts and its own address. With
             IPv6, it gets a /64. Hosts have consecutive addresses, starting at 1. The
             gateway has the last usable address. With IPv6, this address ends in
-            ``:fffe``.
+            ``:fffe``, or in ``:1:fffe`` for a switch with 65,534 hosts and more.
 
     Raises:
         FabricError: If the address space is too small for the hosts or links.
@@ -172,14 +174,17 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
         size = 1 << bits
         base = -(-cursor // size) * size  # a subnet begins at a multiple of its size
         cursor = base + size
-        if cursor > space.end or len(members) + 2 >= _GATEWAY_LIMIT:
+        if cursor > space.end or len(members) + 2 >= _MOST_ADDRESSES:
             raise FabricError(
                 "addressing",
                 f"there are not enough addresses in {space.text} for the "
                 f"{len(members)} hosts of {switch}",
                 "use fewer leaves or fewer hosts per leaf",
             )
-        gateway = space.write(base + min(size, _GATEWAY_LIMIT) - 2)
+        used = (
+            _USUAL_ADDRESSES if len(members) + 2 < _USUAL_ADDRESSES else _MOST_ADDRESSES
+        )
+        gateway = space.write(base + min(size, used) - 2)
         prefix_length = space.address_bits - bits
         subnets.append(
             Subnet(
@@ -209,7 +214,7 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
 def room_for_switches(hosts: int, family: str = IPV4) -> int:
     """Return how many switches with *hosts* hosts each fit into the address space."""
     space = _SPACES[family]
-    if hosts + 2 >= _GATEWAY_LIMIT:
+    if hosts + 2 >= _MOST_ADDRESSES:
         return 0
     return (space.end - space.hosts) >> _subnet_bits(space, hosts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,29 @@ def test_copies_need_no_common_order_of_ranks(
     text = EXPERIMENT.replace("    trace:", f"{keys}    trace:")
     (explicit,) = load_jobs(parse_experiment(text))
     monkeypatch.setattr("chakram.synth.synthesize.LEAST_NODES", 0)
+    (job,) = load_jobs(parse_experiment(text))
+    assert job.programs == explicit.programs
+    assert job.nodes == explicit.nodes
+    assert (job.digest != explicit.digest) == is_copied
+
+
+@pytest.mark.parametrize(
+    ("stream", "is_copied"),
+    [
+        ("{op: all_reduce, size: 1MiB, count: 2, barrier: true}", True),
+        ("{op: all_to_all, size: 1MiB, members: 4, stride: 2, gap: 1ms}", True),
+        ("{op: send_recv, size: 1MiB}", False),
+    ],
+)
+def test_ranks_of_collectives_are_copied(
+    monkeypatch: pytest.MonkeyPatch, stream: str, is_copied: bool
+) -> None:
+    streams = f"{stream}, {{op: all_gather, size: 64KiB}}"
+    trace = f"{{synth: collectives, ranks: 8, streams: [{streams}]}}"
+    text = EXPERIMENT.replace("{hosts: 4}", "{hosts: 8}")
+    text = re.sub(r"trace: .*", f"trace: {trace}", text)
+    (explicit,) = load_jobs(parse_experiment(text))
+    monkeypatch.setattr("chakram.synth.synthesize.LEAST_RANKS", 8)
     (job,) = load_jobs(parse_experiment(text))
     assert job.programs == explicit.programs
     assert job.nodes == explicit.nodes

@@ -33,6 +33,10 @@ class DisseminationBarrier(Shifted):
         """Return 0: a barrier moves no data, regardless of the size in the trace."""
         return 0
 
+    def turns_by(self, nranks: int) -> int | None:
+        """Return 1."""
+        return 1
+
     def _message(self, step: int, src: int, dst: int, nranks: int) -> Transfer:
         return Transfer(step=step, src=src, dst=dst, chunk=0, reduce=True)
 

@@ -34,6 +34,9 @@ from chakram.topology.topology import (
     check_topology,
 )
 
+MAX_SWITCH_HOSTS = 65_536
+"""Hosts of a single switch."""
+
 MAX_HOSTS = 16_384
 
 Names = Sequence[str] | None
@@ -178,7 +181,7 @@ class SingleSwitchShape(_ServerShape):
     tiers: ClassVar[int] = 1
     has_uplinks: ClassVar[bool] = False
 
-    hosts: Whole = Field(ge=1, le=MAX_HOSTS, examples=[8])
+    hosts: Whole = Field(ge=1, le=MAX_SWITCH_HOSTS, examples=[8])
     """Hosts, with one port each."""
 
     @property

@@ -98,6 +98,21 @@ class Kinds:
         )
         return sends * (nranks if rotates else 1)
 
+    def is_alike(self, shape: int) -> bool:
+        """Return whether all positions of a kind send the same sizes."""
+        if not self._shapes[shape * _SHAPE + _ROTATES]:
+            return False
+        place = self._shapes[shape * _SHAPE + _PLACE] * _POSITION
+        first = self._positions[place + _FIRST_SEND]
+        last = self._positions[place + _POSITION + _FIRST_SEND]
+        chunks = self._shapes[shape * _SHAPE + _CHUNKS]
+        ways = {self._sends[send * _SEND + _WAY] for send in range(first, last)}
+        return all(
+            self._chunk_sizes[way + chunk] == self._chunk_sizes[way]
+            for way in ways
+            for chunk in range(chunks)
+        )
+
     def set_size(
         self, size_class: int, size_bytes: int, packets: int, taken_ns: int
     ) -> None:

@@ -140,10 +140,14 @@ class MessageLevel(Traffic):
 
     def link_bytes(self) -> list[int]:
         """Return how many bytes entered each link of the network, with headers."""
-        return [
+        carried = [
             self._links[number * _LINK + _CARRIED]
             for number in range(len(self._network.links))
         ]
+        if self.is_folded:
+            # The links of all hosts carry as much as those of the simulated one.
+            return [max(carried)] * len(carried)
+        return carried
 
     def equal_cost(self) -> list[int]:
         """Return the equal-cost group of each link of the network, or ``NONE``.
@@ -240,7 +244,7 @@ class MessageLevel(Traffic):
         receiver = self._slots[at + _TO] * _SHARE
         target = self._shares[receiver + _HOST]
         server = self._shares[sender + _SERVER]
-        if source == target or (
+        if (source == target and not self.is_folded) or (
             server != _NONE and server == self._shares[receiver + _SERVER]
         ):
             line = self._shares[sender + _LOCAL]

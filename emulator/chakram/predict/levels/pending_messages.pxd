@@ -26,6 +26,7 @@ cdef class Traffic(Kinds):
     cdef public list done
     cdef long long _start_ns
     cdef public bint record
+    cdef public bint is_folded
     cdef long long[::1] _shares
     cdef Py_ssize_t _shares_used
     cdef dict _free_shares

@@ -122,6 +122,9 @@ class Traffic(Kinds):
 
     Attributes:
         record: Whether flow rows are written.
+        is_folded: Whether the share of position 0 represents those of all positions,
+            which send equal messages at equal times.  Its messages then arrive at
+            itself, in place of those that others send to it.
         now_ns: Time of the last event.
         events: Number of events.
         messages: Number of messages that have arrived.
@@ -143,6 +146,7 @@ class Traffic(Kinds):
         self.done: list[int] = []
         self._start_ns = start_ns
         self.record = record
+        self.is_folded = False
         self._shares = array("q", bytes(8 * _SHARE * 64))
         self._shares_used = 0
         self._free_shares: dict[int, list[int]] = {}
@@ -165,7 +169,7 @@ class Traffic(Kinds):
 
         The shares of the other positions follow it.
         """
-        nranks = self._shapes[shape * _SHAPE + _NRANKS]
+        nranks = 1 if self.is_folded else self._shapes[shape * _SHAPE + _NRANKS]
         free = self._free_shares.get(nranks)
         if free:
             first = free.pop()
@@ -359,7 +363,9 @@ class Traffic(Kinds):
         size = self._class_of_send(share, send)
         at = slot * _SLOT
         self._slots[at + _FROM] = share
-        self._slots[at + _TO] = self._shares[row + _GROUP] + peer
+        self._slots[at + _TO] = (
+            share if self.is_folded else self._shares[row + _GROUP] + peer
+        )
         self._slots[at + _WHICH] = send
         self._slots[at + _CLASS] = size
         self._slots[at + _POSTED] = self.now_ns

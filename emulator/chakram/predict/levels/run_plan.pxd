@@ -43,6 +43,10 @@ cdef class LevelRun:
     cdef long long[::1] _shares
     cdef long long _unwritten
     cdef dict _carried
+    cdef list _recorded
+    cdef list _numbers
+    cdef readonly bint is_folded
+    cdef long long _alike
 
     @cython.locals(
         traffic=Traffic, timers=Events, until_ns="long long", number="long long",

@@ -23,7 +23,7 @@ from chakram.predict.levels.row_offsets import grown
 from chakram.predict.simulator.event_queue import Events
 from chakram.program.columns import COLLECTIVE, RECEIVE, SEND
 from chakram.program.operations import POINT_TO_POINT, split_matrices
-from chakram.records.row_layout import RecordRows
+from chakram.records.row_layout import ITERATION_FIELDS, SHARE_FIELDS, RecordRows
 
 if TYPE_CHECKING:
     from chakram.collectives.split_sizes import Matrix
@@ -137,6 +137,11 @@ class LevelRun:
             plan.
         measured: Number of measured iterations, if different from the plan.
         recorded: Numbers of the ranks whose communications have rows. None: all.
+        fold: Whether to simulate the first rank only, because all ranks do the same at
+            the same times (``chakram.predict.levels.symmetry``).
+
+    Attributes:
+        is_folded: Whether the first rank represents all ranks.
 
     Raises:
         PlanError: If a program is invalid.
@@ -153,6 +158,7 @@ class LevelRun:
         warmup: int | None = None,
         measured: int | None = None,
         recorded: Container[int] | None = None,
+        fold: bool = False,
     ) -> None:
         if not plan.agents:
             raise PlanError("plan", "it has no agent", "place at least one rank")
@@ -160,6 +166,16 @@ class LevelRun:
         self._division = division
         self.records = RecordRows()
         ranks = plan.ranks()
+        self._recorded = [
+            rank.number for rank in ranks if recorded is None or rank.number in recorded
+        ]
+        self._numbers = [rank.number for rank in ranks]
+        self.is_folded = fold
+        # Number of ranks that each walk represents.
+        self._alike = len(ranks) if fold else 1
+        traffic.is_folded = fold
+        if fold:
+            ranks = ranks[:1]
         self._host_of = array("q", (host_of[rank.port] for rank in ranks))
         local = places or {}
         places_of = [local.get(rank.number, LocalPlace()) for rank in ranks]
@@ -186,7 +202,7 @@ class LevelRun:
                 self._timers,
                 like.get(key),
             )
-            walk.is_recorded = recorded is None or rank.number in recorded
+            walk.is_recorded = fold or recorded is None or rank.number in recorded
             like.setdefault(key, walk)
             self._walks.append(walk)
         self._matrices: Mapping[tuple[str, str, int], Matrix] = split_matrices(
@@ -235,10 +251,20 @@ class LevelRun:
                 known[key] = self._messages_of(walk)
             own, of_groups = known[key]
             for place, messages in of_groups.items():
-                if walk.program.groups[place].ranks[0] == walk.program.rank:
+                ranks = walk.program.groups[place].ranks
+                if self.is_folded or ranks[0] == walk.program.rank:
                     own += messages
             count += own * walk.iterations
         return count
+
+    def is_alike(self) -> bool:
+        """Return whether all ranks send the same sizes in every collective."""
+        for walk in self._walks:
+            for row in walk.program.columns.rows_of(COLLECTIVE):
+                for part in range(self._division.parts):
+                    if not self._traffic.is_alike(self._collective(walk, row, part)):
+                        return False
+        return True
 
     def _messages_of(self, walk: RankWalk) -> tuple[int, dict[int, int]]:
         """Return the messages that a rank sends, and those of all ranks by group."""
@@ -288,13 +314,13 @@ class LevelRun:
                 self._flush(flush)
             if report is not None and traffic.messages >= reported + _REPORT_AFTER:
                 reported = traffic.messages
-                report(reported)
+                report(reported * self._alike)
         if flush is not None:
             self._flush(flush)
         return LevelResult(
             end_ns=traffic.now_ns,
             link_bytes=traffic.link_bytes(),
-            messages=traffic.messages,
+            messages=traffic.messages * self._alike,
             events=traffic.events,
         )
 
@@ -302,6 +328,11 @@ class LevelRun:
         """Pass all records so far to *flush*. No flow comes later than its share."""
         self._unwritten = 0
         rows = self.records.take()
+        if self.is_folded:
+            rows.shares = _repeated(rows.shares, len(SHARE_FIELDS), self._recorded)
+            rows.iterations = _repeated(
+                rows.iterations, len(ITERATION_FIELDS), self._numbers
+            )
         rows.flows = self._traffic.take_flows()
         flush(rows)
 
@@ -372,6 +403,9 @@ class LevelRun:
             ranks = (program.rank, peer) if is_send else (peer, program.rank)
             name = ranks
             position = 0 if is_send else 1
+        if self.is_folded:
+            position = 0
+            ranks = (program.rank,)
         group = self._group_of.get((program.job, name))
         if group is None:
             numbers = array("q")
@@ -498,6 +532,16 @@ class LevelRun:
             f"no operation can proceed, but the job is not done: {named}",
             "check that the programs of the ranks belong together",
         )
+
+
+def _repeated(rows: array[int], width: int, numbers: Sequence[int]) -> array[int]:
+    """Return the rows of a rank as rows of the ranks *numbers*, which do the same."""
+    found = array("q")
+    for at in range(0, len(rows), width):
+        block = rows[at : at + width] * len(numbers)
+        block[1::width] = array("q", numbers)
+        found.extend(block)
+    return found
 
 
 def _settings(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,9 @@ from chakram.report.topology_page import topology_facts
 if TYPE_CHECKING:
     from chakram.diagnosis.verification import Say
     from chakram.run_directory.reader import RunResults
+
+_MOST_LISTED = 2_048
+"""Maximum number of ranks, and of links, in the document of a page."""
 
 
 def run_page(
@@ -143,13 +146,28 @@ def notes_of(data: RunData) -> list[str]:
 def run_document(
     data: RunData, rows: Sequence[ReportRow], verified: Verified = UNTESTED
 ) -> dict[str, Any]:
-    """Return the numbers of ``chakram show`` and of the page, as plain values."""
+    """Return the numbers of ``chakram show`` and of the page, as plain values.
+
+    Of thousands of ranks and links, those with most exposed communication or bytes are
+    included. ``report.left_out`` is the number of others.
+    """
     why = data.why
     tested = verified.verdict, verified.reason
+    summary = data.summary
+    ranks = sorted(summary.ranks, key=lambda each: -each.exposed_ns)
+    links = sorted(summary.links, key=lambda each: -each.bytes)
+    if len(ranks) > _MOST_LISTED:
+        summary = replace(summary, ranks=tuple(ranks[:_MOST_LISTED]))
+    if len(links) > _MOST_LISTED:
+        summary = replace(summary, links=tuple(links[:_MOST_LISTED]))
     return {
-        **summary_document(data.summary),
+        **summary_document(summary),
         "why": None if isinstance(why, str) else why_document(why, *tested),
         "report": {
+            "left_out": {
+                "ranks": len(data.summary.ranks) - len(summary.ranks),
+                "links": len(data.summary.links) - len(summary.links),
+            },
             "rooflines": [
                 {**asdict(each), "ratio": each.ratio} for each in data.rooflines
             ],
