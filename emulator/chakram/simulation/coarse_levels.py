@@ -66,7 +66,7 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
     run.record_flows(count <= MOST_FLOWS and recorded is None)
     directory = request.new_directory(resolved, run_id, started=started, world=SIMULATE)
     banners = _banners(experiment, topology)
-    if count > MOST_FLOWS:
+    if recorded is None and count > MOST_FLOWS:
         banners.append(
             f"{count} messages are more than {MOST_FLOWS}: none is recorded by itself"
         )
@@ -78,7 +78,7 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
     if recorded is not None:
         banners.append(
             f"collectives are recorded for {len(recorded)} of {len(plan.ranks())} "
-            "ranks, and iterations for all"
+            "ranks, iterations for all, and messages for none"
         )
     directory.update(
         transport=described, banners=(*banners, *directory.manifest.banners)

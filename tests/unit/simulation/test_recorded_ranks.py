@@ -68,8 +68,8 @@ def test_recorded_ranks_have_the_rows_of_a_complete_record(
     monkeypatch.setattr(recorded_ranks, "_WANTED", 16)
     sampled = simulated(tmp_path)
     assert (
-        f"collectives are recorded for 16 of {RANKS} ranks, and iterations for all"
-        in sampled.manifest.banners
+        f"collectives are recorded for 16 of {RANKS} ranks, iterations for all, and "
+        "messages for none" in sampled.manifest.banners
     )
     # Iterations and links are those of all ranks.
     assert rows(sampled, "ranks") == rows(whole, "ranks")

@@ -8,7 +8,7 @@ from chakram.predict.simulator.event_queue cimport Events
 
 cdef int _COLUMNS, _FIRST, _GROUP, _KEY, _NONE, _OPEN, _OPERATION, _PART, _TIMER_BITS
 cdef int _WALK
-cdef long long _FLOWS_AT_ONCE, _REPORT_AFTER, _SHARES_AT_ONCE
+cdef long long _EVENTS_PER_SIGNALS, _FLOWS_AT_ONCE, _REPORT_AFTER, _SHARES_AT_ONCE
 
 
 cdef class _Group:
@@ -42,6 +42,7 @@ cdef class LevelRun:
     cdef dict _group_of
     cdef long long[::1] _shares
     cdef long long _unwritten
+    cdef long long _timed
     cdef dict _carried
     cdef list _recorded
     cdef list _numbers

@@ -21,6 +21,7 @@ from chakram.predict.levels.pending_messages import Traffic
 from chakram.predict.levels.program_walk import TIMER_BITS, RankWalk
 from chakram.predict.levels.row_offsets import grown
 from chakram.predict.simulator.event_queue import Events
+from chakram.predict.simulator.signal_checks import EVENTS_PER_SIGNALS, let_signals_in
 from chakram.program.columns import COLLECTIVE, RECEIVE, SEND
 from chakram.program.operations import POINT_TO_POINT, split_matrices
 from chakram.records.row_layout import ITERATION_FIELDS, SHARE_FIELDS, RecordRows
@@ -35,6 +36,7 @@ __all__ = ["LevelResult", "LevelRun", "LocalPlace"]
 
 _TIMER_BITS = TIMER_BITS
 _NONE = row_offsets.NONE
+_EVENTS_PER_SIGNALS = EVENTS_PER_SIGNALS
 _NAMED_WAITS = 3
 _FLOWS_AT_ONCE = 100_000
 _SHARES_AT_ONCE = 100_000
@@ -215,6 +217,8 @@ class LevelRun:
         self._group_of: dict[tuple[str, object], _Group] = {}
         self._shares = array("q", bytes(8 * _COLUMNS * 64))
         self._unwritten = 0
+        # Timers since the last signal check.
+        self._timed = 0
         self._carried: dict[tuple[int, int], list[int]] = {}
 
     def _communications_of(self, program: RankProgram) -> list[_Communication | None]:
@@ -350,6 +354,10 @@ class LevelRun:
             return False
         traffic.advance(until_ns)
         while timers.first_ns() == until_ns:
+            self._timed += 1
+            if self._timed >= _EVENTS_PER_SIGNALS:
+                self._timed = 0
+                let_signals_in()
             number = timers.take()
             walk = self._walks[number >> _TIMER_BITS]
             walk.handle_timer(number, until_ns)
