@@ -22,6 +22,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Algorithm
 from chakram.collectives.split_sizes import Matrix
@@ -40,7 +41,7 @@ from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.program.columns import COLLECTIVE, SEND
-from chakram.program.operations import POINT_TO_POINT, split_matrices
+from chakram.program.operations import split_matrices
 from chakram.records.collective_assembly import CollectiveJoiner
 from chakram.records.named_rows import OperationTable
 from chakram.records.run_records import CollectiveKey

@@ -12,11 +12,12 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan import Plan
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
-from chakram.program.operations import POINT_TO_POINT, RankProgram
+from chakram.program.operations import RankProgram
 from chakram.records.row_layout import IterationRow, rows_of
 from chakram.records.run_records import (
     CollectiveIdentity,

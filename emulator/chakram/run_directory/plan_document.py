@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from chakram.foundation.errors import RunDirectoryError
 from chakram.foundation.field_bounds import check_fields
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 
 PLAN = "plan.json"
 

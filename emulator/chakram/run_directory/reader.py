@@ -46,7 +46,7 @@ from chakram.summary.run_summary import Measurements, RunFacts, Summary, Verific
 from chakram.summary.summarize_run import summarize_run
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import PortPlan
+    from chakram.plan.port_plan import PortPlan
     from chakram.summary.retransmissions import Traffic
 
 _PREDICTED = "predicted_"

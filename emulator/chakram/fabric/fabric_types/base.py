@@ -26,7 +26,7 @@ from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import IPV4, IPV6
 from chakram.foundation.units import format_rate
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import FilePath, Model
 from chakram.summary.run_summary import SIMULATE

@@ -41,7 +41,7 @@ from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySet
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import family_of
 from chakram.plan.bound_queue_pairs import VERBS
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.settings.addresses import Prefix, prefix
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import problem, resolved_path

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.foundation.errors import PlanError, RunFailed
 from chakram.predict.levels.collective_messages import (
     MessageColumns,
@@ -17,7 +18,7 @@ from chakram.predict.levels.collective_messages import (
 from chakram.predict.levels.program_walk import RankWalk
 from chakram.predict.levels.row_offsets import NONE
 from chakram.program.columns import COLLECTIVE, SEND
-from chakram.program.operations import POINT_TO_POINT, split_matrices
+from chakram.program.operations import split_matrices
 from chakram.records.row_layout import RecordRows
 
 if TYPE_CHECKING:
