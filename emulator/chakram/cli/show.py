@@ -44,7 +44,8 @@ def show(
     from pyarrow.csv import write_csv
 
     from chakram.console.summary_document import summary_document
-    from chakram.run_directory.preflight_files import ended_by_preflight, read_preflight
+    from chakram.run_directory.manifest import ended_by_preflight
+    from chakram.run_directory.preflight_files import read_preflight
     from chakram.run_directory.reader import open_run
 
     if queue_pairs + ports + preflight > 1:
@@ -95,9 +96,8 @@ def show(
 
 def _is_preflight(directory: Path) -> bool:
     """Return whether the directory belongs to a separate preflight, not to a run."""
-    from chakram.run_directory.manifest import MANIFEST
+    from chakram.run_directory.manifest import MANIFEST, PREFLIGHT
     from chakram.run_directory.plan_document import PLAN
-    from chakram.run_directory.preflight_files import PREFLIGHT
 
     # The function that opens the directory reports access errors.
     there = [

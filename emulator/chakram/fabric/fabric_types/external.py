@@ -82,8 +82,6 @@ NoDilation = Annotated[Literal[1], BeforeValidator(_undilated)]
 class ExternalFabric(FabricKind):
     """Real hosts, NICs and switches."""
 
-    rate_key: ClassVar[str] = "fabric.defaults.rate"
-    stretches: ClassVar[bool] = False
     on_this_machine: ClassVar[bool] = False
     key_use: ClassVar[KeyUse] = {
         ("ExternalFabric", "allow"): _EXTERNAL,

@@ -40,7 +40,6 @@ from chakram.topology.topology import Topology
 class LoopbackFabric(LocalFabric):
     """Ports are addresses of this machine's loopback interface."""
 
-    rate_key: ClassVar[str] = "fabric.rate"
     has_switches: ClassVar[bool] = False
 
     kind: Literal["loopback"]

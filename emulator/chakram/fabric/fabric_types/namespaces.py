@@ -56,7 +56,6 @@ _LAB_LIMIT_BPS = 10 * 10**9
 class NamespaceFabric(LocalFabric):
     """Hosts and switches as network namespaces of this machine."""
 
-    rate_key: ClassVar[str] = "fabric.links.host.rate"
     key_use: ClassVar[KeyUse] = {
         ("Experiment", "lab"): _RUN,
         ("NamespaceFabric", "switch"): _RUN,
