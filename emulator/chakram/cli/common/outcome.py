@@ -66,7 +66,7 @@ def show_outcome(
 
 def _write_report(directory: Path) -> Path:
     """Write the HTML report of a run into its directory. Return the file's path."""
-    from chakram.diagnosis.verification import BUDGET_S
+    from chakram.diagnosis.verified import BUDGET_S
     from chakram.report.run.page import run_page
     from chakram.run_directory.reader import open_run
 
