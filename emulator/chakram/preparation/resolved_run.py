@@ -23,7 +23,6 @@ from chakram.preparation.planning import (
     transport_plan,
 )
 from chakram.preparation.plugin_versions import with_plug_ins
-from chakram.preparation.saved_plans import load_plan
 from chakram.settings.located_errors import report
 
 if TYPE_CHECKING:
@@ -179,5 +178,8 @@ def load_run(experiment: Experiment, *, plan_file: Path | None = None) -> Resolv
             ``load_plan``).
     """
     if plan_file is not None:
+        # The protobuf code of saved plans is slow to import.
+        from chakram.preparation.saved_plans import load_plan
+
         return resolve(experiment, load_plan(plan_file, experiment))
     return resolve(experiment, load_jobs(experiment))
