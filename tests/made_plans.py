@@ -15,7 +15,8 @@ from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
 from chakram.plan.placement import PlacementOptions, place
-from chakram.plan.plan import PortPlan, RunSettings
+from chakram.plan.plan import RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import (
     CollectiveOperation,

@@ -10,13 +10,8 @@ from chakram.config.congestion import congestion_arguments, settings_model
 from chakram.control.plan_codec import decode_plan, encode_plan
 from chakram.control.plan_file import SavedInput, SavedJob, SavedPlan
 from chakram.control.protobuf_messages import decode_message, pb
-from chakram.plan.plan import (
-    AgentPlan,
-    PortPlan,
-    QueuePairPlan,
-    RankPlan,
-    RunSettings,
-)
+from chakram.plan.plan import AgentPlan, QueuePairPlan, RankPlan, RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram, program_of
 from tests.made_plans import collective, program

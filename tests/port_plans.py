@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.plan.plan import PortPlan, QueuePairPlan
+from chakram.plan.plan import QueuePairPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.replay.endpoint import Endpoint
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from chakram.program.operations import (
     SendOperation,
     program_of,
 )
-from chakram.records.named_rows import OperationTable, columns
+from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
@@ -38,6 +38,7 @@ from chakram.records.row_layout import (
     SHARE_FIELDS,
     UNKNOWN,
     RecordRows,
+    columns,
 )
 from chakram.records.run_records import CollectiveKey
 from tests.port_plans import port_plan

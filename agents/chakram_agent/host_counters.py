@@ -19,7 +19,7 @@ from chakram.foundation.errors import ChakramError
 from chakram_agent import ethtool
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import PortPlan
+    from chakram.plan.port_plan import PortPlan
 
 
 _NET_DEV = Path("/proc/thread-self/net/dev")

@@ -34,7 +34,8 @@ from chakram_agent.dataplane.probe_packets import (
 from chakram_agent.dataplane.probe_port import ProbePort
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan, PortPlan
+    from chakram.plan.plan import AgentPlan
+    from chakram.plan.port_plan import PortPlan
     from chakram_agent.pipe import ShardPipe
     from chakram_agent.send_limits import Policy
 

@@ -33,7 +33,8 @@ from chakram.control.protobuf_messages import decode_message, pb
 from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ChakramError, PeerError, RunFailed
 from chakram.plan.bound_queue_pairs import Bindings, Peers, is_verbs
-from chakram.plan.plan import AgentPlan, PortPlan
+from chakram.plan.plan import AgentPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.transport import TransportPlan
 from chakram.records.row_layout import RecordRows
 from chakram.replay.endpoint import Endpoint, connect_local

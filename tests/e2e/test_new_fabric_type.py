@@ -44,7 +44,7 @@ def test_the_patch_is_a_module_and_a_line() -> None:
     assert len(added) == 2
     old, new = patch_of(GUIDE).split("--- /dev/null")
     assert [line for line in old.splitlines() if re.match(r"[+-](?![+-])", line)] == [
-        '+    "own_addresses",'
+        '+    "own_addresses": FabricTraits(rate_key="fabric.rate"),'
     ]
     assert len(new.splitlines()) < 90
 

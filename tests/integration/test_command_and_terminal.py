@@ -217,3 +217,26 @@ def test_a_full_device_for_errors_does_not_end_a_simulation(tmp_path: Path) -> N
             check=False,
         )
     assert ended.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "last"),
+    [
+        ("import atexit; atexit.register(print, 'handled')", "handled"),
+        (
+            "import threading; threading.Timer(0.2, print, ['joined']).start()",
+            "joined",
+        ),
+    ],
+)
+def test_command_ends_after_exit_handlers_and_threads(before: str, last: str) -> None:
+    script = f"{before}\nfrom chakram.__main__ import command\ncommand()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    version, end = done.stdout.splitlines()
+    assert version.startswith("chakram ")
+    assert end == last

@@ -11,7 +11,8 @@ from random import Random
 import pytest
 
 from chakram.foundation.errors import PeerError, PlanError
-from chakram.plan.plan import PortPlan, QueuePairPlan, RunSettings
+from chakram.plan.plan import QueuePairPlan, RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.transport import TransportPlan
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from chakram.foundation.ip_addresses import address_halves
-from chakram.plan.plan import AgentPlan, PortPlan, RunSettings
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.transport import TransportPlan
 from chakram_agent.dataplane import udp_port as udp
 from chakram_agent.dataplane.loop import DataPlane

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chakram.fabric.labs.enter_namespace import in_namespace
 from chakram.foundation.errors import ConfigError, PeerError
-from chakram.plan.plan import HEARS_PAUSES
+from chakram.plan.port_plan import HEARS_PAUSES
 from chakram_agent.dataplane.loop import Line
 from chakram_agent.dataplane.memory_port import MemoryNetwork, MemoryPort
 from chakram_agent.dataplane.pause_listener import PauseListener
@@ -21,7 +21,7 @@ from chakram_agent.dataplane.verbs_line import open_verbs_line
 if TYPE_CHECKING:
     import socket
 
-    from chakram.plan.plan import PortPlan
+    from chakram.plan.port_plan import PortPlan
     from chakram.plan.transport import TransportPlan
     from chakram.replay.endpoint import Endpoint
     from chakram_agent.dataplane.burst_port import Port

@@ -49,7 +49,8 @@ from chakram_agent.dataplane.nic_queue_pair import (
 )
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import PortPlan, RankPlan, RunSettings
+    from chakram.plan.plan import RankPlan, RunSettings
+    from chakram.plan.port_plan import PortPlan
     from chakram.plan.transport import TransportPlan
     from chakram.records.counter_definitions import PortStatistics
     from chakram.roce.burst import Burst

@@ -24,6 +24,7 @@ import typer
 
 import chakram
 from chakram.cli.common.examples import add_examples
+from chakram.cli.common.plain_values import convert_plain_values
 from chakram.foundation.errors import (
     ChakramError,
     EnvironmentProblem,
@@ -231,7 +232,9 @@ def _run(arguments: Sequence[str] | None) -> int:
             return remote_main(*server)
         # Other options before the verb have no values.
         verb = next((word for word in words if not word.startswith("-")), None)
-        code = command_line(verb)(
+        command = typer.main.get_command(command_line(verb))
+        convert_plain_values(command)
+        code = command(
             args=words,
             prog_name="chakram",
             obj=invocation,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chakram.cli.common import options
+from chakram.cli.common.arrow_import import import_arrow_only
 
 if TYPE_CHECKING:
     from chakram.analysis.comparison import Comparison, Difference, Times
@@ -47,6 +48,7 @@ def compare(
     Without --all, only differences larger than the variation between repetitions are
     listed.
     """
+    import_arrow_only()
     from chakram.analysis.comparison import compare as compared
     from chakram.analysis.comparison_inputs import read_side
 

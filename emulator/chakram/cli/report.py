@@ -51,8 +51,7 @@ def report(
     The report is one self-contained file.
     """
     from chakram.chakra.write.new_file import new_file, refuse_existing
-    from chakram.diagnosis.verification import BUDGET_S
-    from chakram.report.bmwg_page import bmwg_page
+    from chakram.diagnosis.verified import BUDGET_S
     from chakram.report.chromium_figures import export_figures
     from chakram.report.compare_page import MOST_RUNS, compare_page
     from chakram.report.run.page import run_page
@@ -76,13 +75,13 @@ def report(
         runs = [open_run(directory) for directory in directories]
         if len(runs) > 1:
             page = compare_page(runs)
+        elif bmwg:
+            from chakram.report.bmwg_page import bmwg_page
+
+            page = bmwg_page(runs[0])
         else:
             budget_s = 0.0 if no_verify else BUDGET_S
-            page = (
-                bmwg_page(runs[0])
-                if bmwg
-                else run_page(runs[0], budget_s=budget_s, say=_say)
-            )
+            page = run_page(runs[0], budget_s=budget_s, say=_say)
     with new_file(out, force=force) as file:
         file.write(page.encode())
     drawn = [] if figures is None else export_figures(page, figures)

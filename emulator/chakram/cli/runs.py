@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chakram.cli.common.arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, print_json
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def runs(
     as_json: Json = False,
 ) -> None:
     """List past runs."""
+    import_arrow_only()
     from chakram.run_directory.run_list import list_runs
 
     found, unreadable = list_runs(folder)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from chakram.cli.common.arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, Wide, print_json
 from chakram.cli.common.outcome import print_results
 from chakram.cli.preflight import show_preflight
@@ -41,10 +42,9 @@ def show(
 
     If a preflight ended the run, the results are those of the preflight.
     """
-    from pyarrow.csv import write_csv
-
+    import_arrow_only()
     from chakram.console.summary_document import summary_document
-    from chakram.run_directory.preflight_files import ended_by_preflight, read_preflight
+    from chakram.run_directory.manifest import ended_by_preflight
     from chakram.run_directory.reader import open_run
 
     if queue_pairs + ports + preflight > 1:
@@ -53,8 +53,7 @@ def show(
     if alone and (queue_pairs or ports):
         raise typer.BadParameter("a preflight has neither queue pairs nor ports")
     if alone or preflight:
-        report, dilation = read_preflight(directory)
-        show_preflight(report, directory, dilation=dilation, as_json=as_json)
+        _show_preflight(directory, as_json=as_json)
         return
     results = open_run(directory)
     if queue_pairs or ports:
@@ -71,6 +70,8 @@ def show(
             kind = "queue_pairs" if queue_pairs else "ports"
             print_json(kind.replace("_", "-"), {kind: table.to_pylist()})
         else:
+            from pyarrow.csv import write_csv
+
             write_csv(table, sys.stdout.buffer)
         if table["data_frames_tx"].null_count == table.num_rows:
             typer.echo(
@@ -84,20 +85,25 @@ def show(
         # The result table would have no rows, but the preflight has results.
         for banner in summary.banners[:1]:
             print(f"!! {banner}")
-        report, dilation = read_preflight(directory)
-        show_preflight(report, directory, dilation=dilation, as_json=False)
+        _show_preflight(directory, as_json=False)
         return
     if as_json:
         print_json("run", summary_document(summary))
     else:
-        print_results(summary, directory, wide=wide)
+        print_results(summary, results, wide=wide)
+
+
+def _show_preflight(directory: Path, *, as_json: bool) -> None:
+    from chakram.run_directory.preflight_files import read_preflight
+
+    report, dilation = read_preflight(directory)
+    show_preflight(report, directory, dilation=dilation, as_json=as_json)
 
 
 def _is_preflight(directory: Path) -> bool:
     """Return whether the directory belongs to a separate preflight, not to a run."""
-    from chakram.run_directory.manifest import MANIFEST
+    from chakram.run_directory.manifest import MANIFEST, PREFLIGHT
     from chakram.run_directory.plan_document import PLAN
-    from chakram.run_directory.preflight_files import PREFLIGHT
 
     # The function that opens the directory reports access errors.
     there = [

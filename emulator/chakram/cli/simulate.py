@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.common import options
+from chakram.cli.common.arrow_import import import_arrow_only
 from chakram.cli.common.outcome import show_outcome
 from chakram.cli.common.progress import run_request
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
@@ -67,6 +68,8 @@ def simulate(
         resources=resources,
         **{"simulation.level": level, "simulation.cost_model": cost_model},
     )
+    if not report:  # the report has figures, whose library needs numpy
+        import_arrow_only()
     from chakram.simulation.simulate_experiment import simulate_experiment
 
     def run_one(job: str | None) -> RunOutcome:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from chakram.cli.common.arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import InputError
 
@@ -19,6 +20,7 @@ def validate(
 
     The checks cover files, columns and sums. The exit code is 2 if a check fails.
     """
+    import_arrow_only()
     from chakram.run_directory.reader import open_run
     from chakram.run_directory.validation import check_run
 

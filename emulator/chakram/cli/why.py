@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chakram.cli.common.arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, print_json
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Explain where a run lost time: causes, links and ranks."""
+    import_arrow_only()
     from chakram.analysis.run_causes import why_difference, why_document
     from chakram.run_directory.reader import open_run
 

@@ -11,6 +11,9 @@ from chakram.foundation.field_bounds import MAX_NAMES, AtMost, Name
 WORLD = "world"
 """Name of the group of all ranks, if the trace does not name it."""
 
+POINT_TO_POINT = "p2p"
+"""Group name of the queue pairs that carry point-to-point messages."""
+
 ANY_OPERATION = "any"
 """Key for all operations where a configuration lists process groups by operation."""
 

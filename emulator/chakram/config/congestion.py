@@ -349,8 +349,7 @@ def _example(name: str) -> list[dict[str, Any]]:
     kind = CONTROLS.load(name)
     if kind.profiles is not None:
         return [{"profile": kind.profiles.default}]
-    section = settings_model(name)()
-    return [section.model_dump(mode="json")]
+    return [{each.name: each.default for each in all_parameters(kind)}]
 
 
 if TYPE_CHECKING:

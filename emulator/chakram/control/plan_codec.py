@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.control.message_mapping import Mapper
 from chakram.control.program_codec import decode_programs, encode_programs
 from chakram.control.protobuf_messages import pb
@@ -19,7 +20,7 @@ from chakram.foundation.errors import PlanError
 from chakram.foundation.field_bounds import MAX_TEXT, AtMost, Fault, taken
 from chakram.foundation.ip_addresses import is_ipv6
 from chakram.plan.plan import MAX_JOBS, MAX_RANKS, AgentPlan, QueuePairPlan, RankPlan
-from chakram.program.operations import POINT_TO_POINT, RankProgram
+from chakram.program.operations import RankProgram
 
 # Ranks refer to their programs by index, so a message contains each program once.
 _PLANS = Mapper(

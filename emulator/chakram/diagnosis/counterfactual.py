@@ -16,7 +16,8 @@ from chakram.analysis.cause_ranking import Suspect
 from chakram.config.experiment import Experiment, recorded_experiment
 from chakram.foundation.errors import InputError
 from chakram.plan.isolated_collective import job_alone
-from chakram.plan.plan import Plan, PortPlan
+from chakram.plan.plan import Plan
+from chakram.plan.port_plan import PortPlan
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.preparation.job_loading import LoadedJob, load_jobs

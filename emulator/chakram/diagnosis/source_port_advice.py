@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.foundation.errors import ChakramError
 from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.plan.queue_pairs import SHARD_BITS
@@ -18,7 +19,6 @@ from chakram.predict.source_ports import (
     balanced_source_ports,
     loads_of,
 )
-from chakram.program.operations import POINT_TO_POINT
 from chakram.switch.ecmp import DrawnPaths
 
 if TYPE_CHECKING:

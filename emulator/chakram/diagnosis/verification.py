@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from chakram.analysis.cause_ranking import (
     LEAST_SAVING,
@@ -35,19 +34,11 @@ from chakram.diagnosis.fault_proposals import Hypothesis
 from chakram.diagnosis.fault_search import Fit, fit
 from chakram.diagnosis.removal_timer import SEEDS, RemovalTimer, has_random_numbers
 from chakram.diagnosis.suspects import ADVICE, cases_of
+from chakram.diagnosis.verified import BUDGET_S, UNEXPLAINED, Say, Verified
 from chakram.foundation.errors import ChakramError, InputError
 from chakram.run_directory.manifest import SIMULATE
 from chakram.run_directory.reader import RunResults
 from chakram.switch.ecmp import AssignedPaths
-
-if TYPE_CHECKING:
-    Say = Callable[[str], None]
-
-BUDGET_S = 60.0
-"""Default time limit for testing the causes of a run, in seconds."""
-
-UNEXPLAINED = "part of the difference is unexplained"
-"""Beginning of the note about a run on a network that no simulation fits."""
 
 _WARN_S = 2.0
 
@@ -56,19 +47,6 @@ _POOR_MISFIT = 0.5
 
 _MUCH_LATE = 2 * LATE
 """Share of the time by which hosts are late, reported even if the run is explained."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """The tested causes of a run, or the reason why they are untested.
-
-    Attributes:
-        verdict: The causes, or None if they could not be tested.
-        reason: Sentence that states why the causes were not tested, or None.
-    """
-
-    verdict: Verdict | None
-    reason: str | None = None
 
 
 def verify(

@@ -21,7 +21,8 @@ from chakram.foundation.errors import (
 )
 from chakram.preparation.resolved_run import load_run, resolve
 from chakram.run_directory import agent_logs
-from chakram.run_directory.preflight_files import PREFLIGHT, save_preflight
+from chakram.run_directory.manifest import PREFLIGHT
+from chakram.run_directory.preflight_files import save_preflight
 from chakram.run_directory.writer import make_folder
 
 if TYPE_CHECKING:

@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     from chakram.execution.interrupts import Interrupts
     from chakram.execution.observer import Progress
     from chakram.execution.state import Phase
-    from chakram.plan.plan import Plan, PortPlan
+    from chakram.plan.plan import Plan
+    from chakram.plan.port_plan import PortPlan
     from chakram.plan.probes import ProbePacket, ProbePlan
     from chakram.preflight.report import PreflightReport
     from chakram.preparation.resolved_run import ResolvedRun

@@ -24,6 +24,7 @@ from chakram.execution.fabric_counters import (
 from chakram.execution.observer import Observer
 from chakram.execution.preflight_run import preflight_failed
 from chakram.execution.preflight_session import Preflight
+from chakram.execution.separate_process import apart
 from chakram.execution.session import Session
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ChakramError, FabricError
@@ -35,7 +36,6 @@ from chakram.preparation.predictions import (
     FEW_EVENTS,
     alone_events,
     alone_times,
-    apart,
     bounds,
     early_timeouts,
     fair_times,

@@ -91,7 +91,7 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
         summary = await asyncio.to_thread(results.summary)
         if summary.keeping_up is not None:
             directory.update(keeping_up=asdict(summary.keeping_up))
-        return RunOutcome(directory=directory.path, summary=summary, error=run.error)
+        return RunOutcome(results=results, summary=summary, error=run.error)
 
 
 @asynccontextmanager

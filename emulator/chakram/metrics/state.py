@@ -19,7 +19,8 @@ from chakram.control.events import ShardLoad
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.metrics import catalogue
 from chakram.plan.bound_queue_pairs import is_verbs
-from chakram.plan.plan import Plan, PortPlan
+from chakram.plan.plan import Plan
+from chakram.plan.port_plan import PortPlan
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
 from chakram.rdma.hardware_counters import COUNTERS as NIC_COUNTERS
 from chakram.records import counter_slots as layout

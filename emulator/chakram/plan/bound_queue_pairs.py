@@ -11,14 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.foundation.errors import PlanError
 from chakram.foundation.field_bounds import AtMost, OneOf, Within
 from chakram.plan.plan import Number24
 from chakram.plan.transport import PATH_MTUS
-from chakram.program.operations import POINT_TO_POINT
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import AgentPlan, PortPlan, RankPlan, RunSettings
+    from chakram.plan.plan import AgentPlan, RankPlan, RunSettings
+    from chakram.plan.port_plan import PortPlan
     from chakram.plan.transport import TransportPlan
 
 VERBS = "verbs:"

@@ -9,7 +9,8 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from chakram.plan.plan import PortPlan, QueuePairPlan
+from chakram.plan.plan import QueuePairPlan
+from chakram.plan.port_plan import PortPlan
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -13,20 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from chakram.foundation.errors import PlanError
-from chakram.plan.plan import (
-    AgentPlan,
-    Plan,
-    PortPlan,
-    QueuePairPlan,
-    RankPlan,
-    RunSettings,
-)
+from chakram.plan.plan import AgentPlan, Plan, QueuePairPlan, RankPlan, RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import Place, QueuePairLayout, connect
 from chakram.plan.shards import counted_as_a_whole, most_parts, shards_of_seats
 from chakram.plan.transport import limits_by_destination
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import PortPlan
+    from chakram.plan.port_plan import PortPlan
     from chakram.plan.transport import TransportPlan
     from chakram.program.operations import RankProgram
 

@@ -26,54 +26,19 @@ from chakram.foundation.field_bounds import (
 )
 from chakram.foundation.ip_addresses import family_of
 from chakram.plan.packet_faults import MAX_FAULTS, PacketFault
+from chakram.plan.port_plan import MAX_RATE_BPS, PortPlan
 from chakram.plan.probes import ProbePlan
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import RankProgram
 
 MAX_JOBS = 2**14
 MAX_RANKS = 4096
-MAX_MTU = 65535
-MAX_RATE_BPS = 10**15
 
 CREDIT_CHANNELS = 1 << 16
 """Channel offset of grants: the grants of channel c use channel c + this offset."""
 
-HEARS_PAUSES = ",pauses"
-"""Suffix of a port specification: the port obeys the PFC pause frames it receives."""
-
 Number24 = Annotated[int, Within(0, 2**24 - 1)]
 """A queue pair number (QPN) or packet sequence number (PSN)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortPlan:
-    """One port through which packets of ranks leave and enter.
-
-    ``open`` is a port specification such as ``udp:eth0`` or ``memory:``. ``netns`` is
-    the path of the network namespace in which the port is opened (None: the agent's
-    namespace). ``rate_bps`` None means unlimited. ``host`` is the port's name in the
-    topology.
-    """
-
-    number: int
-    agent: Name
-    host: Name
-    open: Name
-    netns: Name | None
-    address: HostAddress
-    udp_port: UdpPort
-    rate_bps: Annotated[int, Within(1, MAX_RATE_BPS)] | None
-    mtu: Annotated[int, Within(68, MAX_MTU)]
-
-    @property
-    def interface(self) -> str:
-        """The part of the specification after its kind."""
-        return self.open.removesuffix(HEARS_PAUSES).partition(":")[2]
-
-    @property
-    def obeys_pauses(self) -> bool:
-        """Whether the port obeys PFC pause frames."""
-        return self.open.endswith(HEARS_PAUSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

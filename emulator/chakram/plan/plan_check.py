@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from chakram.foundation.ip_addresses import socket_text
 from chakram.plan.packed_queue_pairs import RankQueuePairs
-from chakram.plan.plan import Plan, PortPlan, QueuePairPlan, RankPlan
+from chakram.plan.plan import Plan, QueuePairPlan, RankPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import MAX_SHARDS
 
 _NUMBER_BITS = 24

@@ -22,15 +22,14 @@ from hashlib import blake2b
 
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Algorithm
 from chakram.foundation.errors import PlanError
 from chakram.plan.packed_queue_pairs import PACKED_FROM, JobQueuePairs
-from chakram.plan.plan import CREDIT_CHANNELS, PortPlan, QueuePairPlan
-from chakram.program.operations import (
-    POINT_TO_POINT,
-    RankProgram,
-)
+from chakram.plan.plan import CREDIT_CHANNELS, QueuePairPlan
+from chakram.plan.port_plan import PortPlan
+from chakram.program.operations import RankProgram
 
 SHARD_BITS = 6
 """Low bits of a queue pair number that contain the owning shard."""

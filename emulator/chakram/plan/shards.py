@@ -19,7 +19,7 @@ from chakram.plan.queue_pairs import MAX_SHARDS, SOURCE_PORT_POOL
 
 if TYPE_CHECKING:
     from chakram.plan.packet_faults import PacketFault
-    from chakram.plan.plan import PortPlan
+    from chakram.plan.port_plan import PortPlan
     from chakram.program.operations import RankProgram
 
 

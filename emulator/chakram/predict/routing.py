@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from chakram.foundation.errors import FabricError, PlanError
 from chakram.foundation.ip_addresses import socket_text
-from chakram.plan.plan import Plan, PortPlan, QueuePairPlan
+from chakram.plan.plan import Plan, QueuePairPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.switch.ecmp import EcmpHash, Flow
 from chakram.topology.topology import PortRef, Topology
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
 from chakram.predict.routing import Router
 from chakram.topology.topology import PortRef

@@ -18,7 +18,7 @@ from math import exp
 from statistics import median
 
 from chakram.control.events import ShardLoad
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.probes import ETHERNET_BYTES, MOST_COPIES, ProbePacket
 from chakram.plan.transport import TransportPlan
 from chakram.preflight.probe_plan import SMALL_BYTES, PathReport, headers_bytes

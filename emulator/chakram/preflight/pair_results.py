@@ -25,7 +25,7 @@ from chakram.preflight.report import (
 from chakram.summary.bandwidth import percentile
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import PortPlan
+    from chakram.plan.port_plan import PortPlan
     from chakram.plan.probes import ProbePacket
     from chakram.plan.transport import TransportPlan
     from chakram.preflight.report import PreflightSettings

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from chakram.foundation.errors import PeerError
 from chakram.foundation.ip_addresses import IPV6_EXTRA_BYTES, is_ipv6
-from chakram.plan.plan import AgentPlan, Plan, PortPlan, RunSettings
+from chakram.plan.plan import AgentPlan, Plan, RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.probes import (
     ProbeEvent,
     ProbePacket,

@@ -41,7 +41,6 @@ from chakram.synth.synthesize import (
 )
 from chakram.synth.trace_builder import Synthesis
 from chakram.trace.replication import Replication
-from chakram.user_algorithms.files import load_sources
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -102,11 +101,7 @@ def load_jobs(
         MatchingError: If ranks disagree about their collectives.
     """
     loaded: list[LoadedJob] = []
-    sources = load_sources(
-        user
-        for choice in experiment.collectives.values()
-        for user in user_algorithms(choice)
-    )
+    sources = _sources(experiment)
     for job in experiment.jobs:
 
         def read(done: int, of: int, name: str = job.name) -> None:
@@ -123,6 +118,20 @@ def load_jobs(
             )
         loaded.append(found)
     return loaded
+
+
+def _sources(experiment: Experiment) -> dict[UserAlgorithm, AlgorithmSource]:
+    """Return the sources of all user algorithms. Most experiments have none."""
+    users = [
+        user
+        for choice in experiment.collectives.values()
+        for user in user_algorithms(choice)
+    ]
+    if not users:
+        return {}
+    from chakram.user_algorithms.files import load_sources
+
+    return load_sources(users)
 
 
 def _alike_job(

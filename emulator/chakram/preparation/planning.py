@@ -16,7 +16,8 @@ from chakram.plan.burst_rule import (
     burst_packets,
     window_bytes,
 )
-from chakram.plan.plan import JobSettings, Plan, PortPlan, RunSettings
+from chakram.plan.plan import JobSettings, Plan, RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import MAX_SHARDS, ClassRule, QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.roce.congestion import CONTROLS

@@ -10,18 +10,15 @@ There are four predictions:
 
 from __future__ import annotations
 
-import asyncio
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Algorithm
 from chakram.collectives.split_sizes import Matrix
@@ -40,7 +37,7 @@ from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.program.columns import COLLECTIVE, SEND
-from chakram.program.operations import POINT_TO_POINT, split_matrices
+from chakram.program.operations import split_matrices
 from chakram.records.collective_assembly import CollectiveJoiner
 from chakram.records.named_rows import OperationTable
 from chakram.records.run_records import CollectiveKey
@@ -52,9 +49,6 @@ from chakram.topology.topology import Topology
 
 if TYPE_CHECKING:
     from chakram.run_directory.message_columns import FairTimesOf
-
-T = TypeVar("T")
-
 
 FlowBound = Callable[[str, int, int, int], int]
 """Lower bound in ns of one message, given job, sender, receiver and size in bytes."""
@@ -529,22 +523,3 @@ def durations(
         if record.measured:
             times.setdefault(record.identity.key, []).append(record.duration_ns)
     return {key: round(sum(values) / len(values)) for key, values in times.items()}
-
-
-async def apart(function: Callable[..., T], *args: object) -> T:
-    """Call a function in a separate process, so that the event loop stays free.
-
-    Raises:
-        RunFailed: If the process is killed. Exceptions of *function* pass through.
-    """
-    loop = asyncio.get_running_loop()
-    # Spawn the process instead of forking it, because gRPC does not work after a fork.
-    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        return await loop.run_in_executor(pool, function, *args)
-    except BrokenProcessPool:
-        raise RunFailed("simulation", "its process was killed") from None
-    finally:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)

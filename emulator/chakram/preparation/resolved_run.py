@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.config.transport_checks import check_packet_faults
 from chakram.foundation.errors import PlanError
 from chakram.plan.isolated_collective import job_alone
@@ -22,13 +23,12 @@ from chakram.preparation.planning import (
     transport_plan,
 )
 from chakram.preparation.plugin_versions import with_plug_ins
-from chakram.preparation.saved_plans import load_plan
-from chakram.program.operations import POINT_TO_POINT
 from chakram.settings.located_errors import report
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
-    from chakram.plan.plan import Plan, PortPlan, RunSettings
+    from chakram.plan.plan import Plan, RunSettings
+    from chakram.plan.port_plan import PortPlan
     from chakram.plan.queue_pairs import QueuePairLayout
     from chakram.plan.transport import TransportPlan
     from chakram.preparation.job_loading import LoadedJob
@@ -178,5 +178,8 @@ def load_run(experiment: Experiment, *, plan_file: Path | None = None) -> Resolv
             ``load_plan``).
     """
     if plan_file is not None:
+        # The protobuf code of saved plans is slow to import.
+        from chakram.preparation.saved_plans import load_plan
+
         return resolve(experiment, load_plan(plan_file, experiment))
     return resolve(experiment, load_jobs(experiment))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import chakram
 from chakram.config.jobs import TraceFiles
-from chakram.control.events import AgentDescription
 from chakram.foundation.units import format_size
 from chakram.plan.isolated_collective import settings_alone
 from chakram.plan.plan import RunSettings
@@ -25,6 +24,7 @@ from chakram.switch.profiles import Switching
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.config.transport import Faults
+    from chakram.control.events import AgentDescription
     from chakram.preparation.predictions import FlowBound
     from chakram.preparation.resolved_run import ResolvedRun
     from chakram.run_directory.message_columns import FairTimesOf, PathsOf

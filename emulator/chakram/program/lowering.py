@@ -27,7 +27,7 @@ from chakram.collectives.algorithms import (
     chosen,
 )
 from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
-from chakram.collectives.groups import WORLD, ProcessGroup
+from chakram.collectives.groups import POINT_TO_POINT, WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.split_sizes import Splits, mean_bytes, scaled_bytes
 from chakram.collectives.uneven_messages import passed_bytes
@@ -56,7 +56,7 @@ from chakram.program.node_selection import (
     first_start_ns,
     rows_of,
 )
-from chakram.program.operations import POINT_TO_POINT, RankProgram, RankSplits
+from chakram.program.operations import RankProgram, RankSplits
 from chakram.program.ordering import Ordering, communication_order, order_collectives
 from chakram.trace.alike_ranks import AlikeRanks
 from chakram.trace.graph import TraceGraph

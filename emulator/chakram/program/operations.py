@@ -27,9 +27,6 @@ from chakram.program.columns import (
 )
 from chakram.trace.nullable_columns import NO_VALUE
 
-POINT_TO_POINT = "p2p"
-"""Group name of the queue pairs that carry point-to-point messages."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Operation:

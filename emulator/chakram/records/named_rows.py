@@ -9,14 +9,15 @@ of several ranks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import replace
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan import Plan
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
-from chakram.program.operations import POINT_TO_POINT, RankProgram
+from chakram.program.operations import RankProgram
 from chakram.records.row_layout import IterationRow, rows_of
 from chakram.records.run_records import (
     CollectiveIdentity,
@@ -172,18 +173,6 @@ def _identity(program: RankProgram, row: int, key: CollectiveKey) -> CollectiveI
         receive_node_id=node_id if kind == RECEIVE else None,
         receive_name=name if kind == RECEIVE else None,
     )
-
-
-def columns(rows: array[int], fields: Sequence[str]) -> dict[str, array[int]]:
-    """Return the columns of a table that is stored row by row, by name.
-
-    Raises:
-        ValueError: If *rows* does not contain whole rows.
-    """
-    width = len(fields)
-    if len(rows) % width:
-        raise ValueError(f"{len(rows)} numbers are not rows of {width}")
-    return {name: rows[index::width] for index, name in enumerate(fields)}
 
 
 def rank_records(

@@ -8,7 +8,7 @@ directory.  Times are in nanoseconds, on the clock of the shard that sends the r
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
@@ -277,6 +277,18 @@ _TABLES = {
     for name, each in declared_fields(RecordRows).items()
     if (rows := each.bound(Rows)) is not None
 }
+
+
+def columns(rows: array[int], fields: Sequence[str]) -> dict[str, array[int]]:
+    """Return the columns of a table that is stored row by row, by name.
+
+    Raises:
+        ValueError: If *rows* does not contain whole rows.
+    """
+    width = len(fields)
+    if len(rows) % width:
+        raise ValueError(f"{len(rows)} numbers are not rows of {width}")
+    return {name: rows[index::width] for index, name in enumerate(fields)}
 
 
 _Row = TypeVar("_Row", bound=NamedTuple)

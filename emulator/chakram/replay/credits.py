@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.plan.plan import CREDIT_CHANNELS, QueuePairPlan
-from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.queue_pair_peer import Pair
 from chakram.replay.rank_progress import Flow
 

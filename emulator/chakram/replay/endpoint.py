@@ -21,11 +21,11 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.foundation.errors import PlanError
 from chakram.foundation.ip_addresses import address_of_halves, family_of, is_ipv6
 from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.plan.wire_cost import overhead_bytes_of
-from chakram.program.operations import POINT_TO_POINT
 from chakram.records.row_layout import RecordRows
 from chakram.replay.endpoint_parts import (
     CongestionSettings,
@@ -47,12 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.plan.bound_queue_pairs import BoundQueuePair
-    from chakram.plan.plan import (
-        PortPlan,
-        QueuePairPlan,
-        RankPlan,
-        RunSettings,
-    )
+    from chakram.plan.plan import QueuePairPlan, RankPlan, RunSettings
+    from chakram.plan.port_plan import PortPlan
     from chakram.plan.transport import TransportPlan
     from chakram.replay.queue_pair_bundle import Bundle
     from chakram.replay.rank_progress import Flow

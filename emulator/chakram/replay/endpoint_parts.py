@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING
 
 from chakram.foundation.ip_addresses import address_halves
 from chakram.plan.packet_faults import FaultAction, PacketFault
-from chakram.plan.plan import (
-    PortPlan,
-    QueuePairPlan,
-    RankPlan,
-    RunSettings,
-)
+from chakram.plan.plan import QueuePairPlan, RankPlan, RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.transport import TransportPlan, limiter_key, notification_scope
 from chakram.roce.congestion import (
     CONTROLS,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.schedule import (
     LocalTransfer,
     RankSchedule,
@@ -19,7 +20,6 @@ from chakram.collectives.uneven_messages import (
 )
 from chakram.foundation.errors import PlanError
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE
-from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.integer_map import NumberTable
 from chakram.replay.position_messages import rotated_share, rotated_sizes, share_of
 from chakram.roce.constants import MAX_MESSAGE_BYTES

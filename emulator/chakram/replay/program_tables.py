@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan import RankPlan
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
-from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.queue_pair_peer import Pair
 from chakram.trace.nullable_columns import NO_VALUE
 

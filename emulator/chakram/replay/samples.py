@@ -66,6 +66,8 @@ class _Pair:
     peer: int
     parts: dict[str, Any]
     """Parts of the queue pair by their names in `QueuePairStatistics`."""
+    happenings: Callable[[], int]
+    """`QueuePair.happenings` of the queue pair."""
     seen: int = 0
 
 
@@ -123,6 +125,7 @@ class Sampler:
                 pair,
                 *owners[endpoint.port.number, pair.qpn],
                 {"requester": pair.requester, "responder": pair.responder},
+                pair.happenings,
             )
             for endpoint in endpoints
             for pair in endpoint.engine.queue_pairs()
@@ -148,14 +151,22 @@ class Sampler:
     def _sample_pairs(self, most: int, now_ns: int) -> None:
         """Sample up to *most* of the remaining queue pairs of this bin."""
         rows = 0
-        for _ in range(min(most, self._pairs_left)):
-            entry = self._pairs[self._turn]
-            self._turn = (self._turn + 1) % len(self._pairs)
-            self._pairs_left -= 1
-            rows += self._sample_pair(entry, now_ns)
-            if rows == self._rows_left:
+        # Most queue pairs have not changed, so this loop calls no other function.
+        pairs, turn, allowed = self._pairs, self._turn, self._rows_left
+        count = min(most, self._pairs_left)
+        self._pairs_left -= count
+        for _ in range(count):
+            entry = pairs[turn]
+            turn += 1
+            if turn == len(pairs):
+                turn = 0
+            if entry.happenings() != entry.seen:
+                self._sample_pair(entry, now_ns)
+                rows += 1
+            if rows == allowed:
                 self._pairs_left = 0
                 break
+        self._turn = turn
         self._rows_left -= rows
         self._count(rows)
 
@@ -163,7 +174,8 @@ class Sampler:
         """Take the final sample of everything, which without bins is the only one."""
         self._sample_ports(now_ns)
         for entry in self._pairs:
-            self._sample_pair(entry, now_ns)
+            if entry.happenings() != entry.seen:
+                self._sample_pair(entry, now_ns)
 
     def _count(self, rows: int) -> None:
         self._taken += rows
@@ -179,13 +191,10 @@ class Sampler:
                 self._ports_seen[number] = row
                 self.rows.ports.extend((now_ns, number, *row))
 
-    def _sample_pair(self, entry: _Pair, now_ns: int) -> bool:
-        """Add a row if the queue pair has changed since its last row."""
+    def _sample_pair(self, entry: _Pair, now_ns: int) -> None:
+        """Add a row for a queue pair that has changed since its last row."""
         pair = entry.pair
-        happenings = pair.happenings()
-        if happenings == entry.seen:
-            return False
-        entry.seen = happenings
+        entry.seen = entry.happenings()
         self.rows.queue_pairs.extend(
             (
                 *(now_ns, entry.rank, entry.peer, pair.qpn),
@@ -193,7 +202,6 @@ class Sampler:
                 *_pair_columns(entry.parts),
             )
         )
-        return True
 
 
 def port_values(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import ModuleType
 from typing import Protocol
 
@@ -12,6 +13,7 @@ except ImportError:  # not built, or disabled
     _payload = None
 
 
+@lru_cache(8)
 def pattern_bytes(length: int) -> bytes:
     """Return *length* bytes of the pattern, which does not repeat within a packet.
 

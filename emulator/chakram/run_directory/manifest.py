@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
-
 from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
 from chakram.foundation.ip_addresses import IPV4
+from chakram.run_directory.document_reader import (
+    DocumentReader,
+    InRange,
+    InvalidDocument,
+    Members,
+)
 from chakram.summary.generator_health import GeneratorHealth
 
 SCHEMA_VERSION = 2
 """Version of the run directory format. Every file in the directory contains it."""
 
 MANIFEST = "run.json"
+
+PREFLIGHT = "preflight"
+"""Base name of the files of a preflight, without extension."""
 
 SIMULATE = "simulate"
 """World of simulations, which run in virtual time."""
@@ -35,36 +42,23 @@ the writer cannot update it. ``chakram.run_directory.lock`` detects killed runs.
 
 
 _TIME_NS = 1 << 60
-_TimeNs = Annotated[int, Field(ge=-_TIME_NS, le=_TIME_NS)]
-_Count = Annotated[int, Field(ge=0, lt=1 << 56)]
-
-
-def _members(*needed: str, **kinds: Any) -> AfterValidator:
-    """Return a check of a mapping's members, of which only *needed* must exist."""
-    readers = {name: TypeAdapter(kind) for name, kind in kinds.items()}
-
-    def check(value: Mapping[str, Any]) -> Mapping[str, Any]:
-        for name, reader in readers.items():
-            if name in value or name in needed:
-                reader.validate_python(value.get(name, ...), strict=True)
-        return value
-
-    return AfterValidator(check)
+_TimeNs = Annotated[int, InRange(-_TIME_NS, _TIME_NS + 1)]
+_Count = Annotated[int, InRange(0, 1 << 56)]
 
 
 _Job = Annotated[
     Mapping[str, Any],
-    _members(ranks=_Count, offset_ns=_TimeNs, iterations=_Count | None, order=str),
+    Members(ranks=_Count, offset_ns=_TimeNs, iterations=_Count | None, order=str),
 ]
 _Trace = Annotated[
-    Mapping[str, Any], _members(trace=str, producer=str, nodes=_Count, sha256=str)
+    Mapping[str, Any], Members(trace=str, producer=str, nodes=_Count, sha256=str)
 ]
 _PacketFault = Annotated[
-    Mapping[str, Any], _members(fault=str, kind=str, packets=_Count)
+    Mapping[str, Any], Members(fault=str, kind=str, packets=_Count)
 ]
 _LinkFault = Annotated[
     Mapping[str, Any],
-    _members(
+    Members(
         *("fault", "kind", "link", "ports", "at_ns"),
         fault=str,
         kind=str,
@@ -76,11 +70,11 @@ _LinkFault = Annotated[
 ]
 _Preflight = Annotated[
     Mapping[str, Any],
-    _members(passed=bool, pairs=_Count, findings=list[Mapping[str, str]]),
+    Members(passed=bool, pairs=_Count, findings=list[Mapping[str, str]]),
 ]
 _Verification = Annotated[
     Mapping[str, Any],
-    _members(
+    Members(
         every=_Count,
         has_icrcs=bool,
         packets=_Count,
@@ -90,7 +84,7 @@ _Verification = Annotated[
 ]
 _Nic = Annotated[
     Mapping[str, Any],
-    _members(
+    Members(
         *("device", "port"),
         device=str,
         port=_Count,
@@ -100,7 +94,7 @@ _Nic = Annotated[
 ]
 _Switch = Annotated[
     Mapping[str, Any],
-    _members(
+    Members(
         "mapping",
         address=str | None,
         mapping=str,
@@ -118,7 +112,7 @@ _Switch = Annotated[
 ]
 _Experiment = Annotated[
     Mapping[str, Any],
-    _members(fabric=dict[str, Any], transport=dict[str, Any] | None),
+    Members(fabric=dict[str, Any], transport=dict[str, Any] | None),
 ]
 
 
@@ -235,14 +229,14 @@ class RunManifest:
     reason: str | None = None
     started_at: str
     ended_at: str | None = None
-    unix_offset_ns: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+    unix_offset_ns: Annotated[int, InRange(0, 1 << 62)] | None = None
     fabric: str = ""
     family: str = IPV4
     transport: str = ""
     seed: int = 1
     psn_seed: int | None = None
     size_scale: str = "1"
-    dilation: Annotated[int, Field(ge=1, le=10**9)] = 1
+    dilation: Annotated[int, InRange(1, 10**9 + 1)] = 1
     warmup: _Count = 0
     measured: _Count = 1
     sync: str = "barrier"
@@ -284,6 +278,11 @@ class RunManifest:
         )
 
 
+def ended_by_preflight(manifest: RunManifest) -> bool:
+    """Return whether a run ended because its preflight failed."""
+    return manifest.status == FAILED and manifest.preflight.get("passed") is False
+
+
 def write_manifest(folder: Path, manifest: RunManifest) -> None:
     """Write ``run.json`` atomically, so that readers never see a partial file.
 
@@ -304,6 +303,18 @@ def write_whole(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
+    import hashlib  # loads OpenSSL, which few readers need
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_manifest(folder: Path) -> RunManifest:
@@ -341,17 +352,16 @@ def read_manifest(folder: Path) -> RunManifest:
         )
     try:
         # This call ignores fields that this version does not know.
-        return _READER.validate_python(document)
-    except ValidationError as error:
-        raise NoRunDirectory(str(path), *_damage(error)) from error
+        return _READER.read(document)
+    except InvalidDocument as error:
+        raise NoRunDirectory(str(path), *_damage(error.mistakes)) from error
 
 
-_READER = TypeAdapter(RunManifest)
+_READER = DocumentReader(RunManifest)
 
 
-def _damage(error: ValidationError) -> tuple[str, str | None]:
+def _damage(mistakes: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     """Return the problem in the contents of ``run.json``, and a hint."""
-    mistakes = error.errors()
     lacking = [
         str(each["loc"][0])
         for each in mistakes

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.ops import CollectiveOp
-from chakram.program.operations import POINT_TO_POINT
 from chakram.run_directory.growing_table import read_table
 from chakram.run_directory.schemas import kinds_of
 

@@ -13,20 +13,10 @@ import pyarrow as pa
 
 from chakram.plan.bound_queue_pairs import is_verbs, is_verified
 from chakram.plan.plan import Plan
+from chakram.run_directory.schemas import BLANK
 
 if TYPE_CHECKING:
     from chakram.control.events import NicCounters
-
-BLANK = {
-    "flows": ("rate_at_start_bps", "packets", "retransmitted", "cnp", "path"),
-    "collectives": ("packets", "retransmitted", "ce", "wrong"),
-    "queue_pair_ends": ("udp_source_port",),
-}
-"""Columns without a value, by table.  The parts of a message's time are blank, too.
-
-``wrong`` has values if all ports are on NICs that verify payload.
-"""
-
 
 NIC_TRANSPORT_NOTE = "NICs use their own windows, pacing and congestion control"
 

@@ -17,8 +17,6 @@ from chakram.records.row_layout import COMPUTATION_FIELDS, SHARE_FIELDS, RecordR
 from chakram.run_directory import schemas
 from chakram.trace.nullable_columns import NO_VALUE
 
-KINDS = ("compute", "collective", "send", "receive")
-END_CAUSES = ("start", "received", "acknowledged")
 _NUMBERS = ("iteration", "rank", "operation", "ready_ns", "start_ns", "end_ns")
 
 
@@ -48,7 +46,7 @@ class OperationTables:
         found = operations.identities
         self._groups = schemas.names_of([identity.key.group for identity in found])
         self._ks = pa.array([identity.key.k for identity in found], pa.int32())
-        self._end_causes = schemas.names_of(END_CAUSES)
+        self._end_causes = schemas.names_of(schemas.END_CAUSES)
         # Ranks with equal programs share their columns, so the values are stored once.
         programs = [rank.program for rank in plan.ranks()]
         keys = [(each.job, id(each.columns)) for each in programs]
@@ -60,7 +58,9 @@ class OperationTables:
         self._place = pa.array([place_of[key] for key in keys], pa.int64())
         self._lengths = pa.array([len(each.columns) for each in programs], pa.int64())
         kinds = [kind for each in of_all for kind in each.kinds]
-        self._kind = pc.take(schemas.names_of(KINDS), pa.array(kinds, pa.int32()))
+        self._kind = pc.take(
+            schemas.names_of(schemas.KINDS), pa.array(kinds, pa.int32())
+        )
         self._name = schemas.names_of(
             [each.name(row) for each in of_all for row in _rows(each)]
         )

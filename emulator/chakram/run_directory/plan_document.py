@@ -6,16 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
-
 from chakram.foundation.errors import RunDirectoryError
 from chakram.foundation.field_bounds import check_fields
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
+from chakram.run_directory.document_reader import (
+    DocumentReader,
+    InRange,
+    InvalidDocument,
+)
 
 PLAN = "plan.json"
 
-_Number = Annotated[int, Field(ge=0, lt=1 << 20)]
-_Amount = Annotated[int, Field(ge=0, lt=1 << 56)]
+_Number = Annotated[int, InRange(0, 1 << 20)]
+_Amount = Annotated[int, InRange(0, 1 << 56)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,7 @@ class PlannedRank:
 class PlannedTransport:
     """The fields of ``chakram.plan.transport.TransportPlan`` that readers need."""
 
-    path_mtu: Annotated[int, Field(ge=1, lt=1 << 16)]
+    path_mtu: Annotated[int, InRange(1, 1 << 16)]
     verb: str
     window_bytes: _Amount = 0
     max_burst_packets: _Amount = 0
@@ -88,7 +91,7 @@ class PlanDocument:
                 raise ValueError(f"agent {rank.agent} is not defined")
 
 
-_READER = TypeAdapter(PlanDocument)
+_READER = DocumentReader(PlanDocument)
 
 
 def read_plan(path: Path) -> PlanDocument | None:
@@ -98,15 +101,15 @@ def read_plan(path: Path) -> PlanDocument | None:
         RunDirectoryError: If the file cannot be read, or its contents are invalid.
     """
     try:
-        return _READER.validate_json(path.read_bytes(), strict=True)
+        return _READER.read_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
         raise RunDirectoryError(
             str(path), f"cannot be read: {error.strerror}"
         ) from error
-    except ValidationError as error:
-        first = error.errors()[0]
+    except InvalidDocument as error:
+        first = error.mistakes[0]
         place = ".".join(map(str, first["loc"]))
         why = first["msg"].removeprefix("Value error, ")
         if first["type"] == "missing":

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
 from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
 from chakram.preflight.report import (
@@ -19,10 +18,7 @@ from chakram.preflight.report import (
     PreflightReport,
     PreflightSettings,
 )
-from chakram.run_directory.manifest import FAILED, SCHEMA_VERSION, RunManifest
-
-PREFLIGHT = "preflight"
-"""Base name of the files, without extension."""
+from chakram.run_directory.manifest import PREFLIGHT, SCHEMA_VERSION
 
 
 def _fields(kind: pa.DataType, *names: str, nullable: bool = True) -> list[pa.Field]:
@@ -60,11 +56,6 @@ def preflight_document(report: PreflightReport) -> dict[str, Any]:
     }
 
 
-def ended_by_preflight(manifest: RunManifest) -> bool:
-    """Return whether a run ended because its preflight failed."""
-    return manifest.status == FAILED and manifest.preflight.get("passed") is False
-
-
 def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
     """Return the report in *folder*, and the dilation of the report's times and rates.
 
@@ -83,11 +74,12 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
             )
         report = PreflightReport(
             ports=tuple(document["ports"]),
-            pairs=_PAIRS.validate_python(
-                [row | {"classes": _classes_sent(row)} for row in document["pairs"]]
+            pairs=_read(
+                tuple[PairReport, ...],
+                [row | {"classes": _classes_sent(row)} for row in document["pairs"]],
             ),
-            findings=_FINDINGS.validate_python(document["findings"]),
-            settings=_SETTINGS.validate_python(document["settings"]),
+            findings=_read(tuple[Finding, ...], document["findings"]),
+            settings=_read(PreflightSettings, document["settings"]),
         )
         # Older reports do not record the dilation.
         return report, int(document.get("dilation", 1))
@@ -105,10 +97,11 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
         ) from error
 
 
-# These readers ignore fields that this version does not know.
-_PAIRS = TypeAdapter(tuple[PairReport, ...])
-_FINDINGS = TypeAdapter(tuple[Finding, ...])
-_SETTINGS = TypeAdapter(PreflightSettings)
+def _read(kind: Any, document: object) -> Any:
+    """Convert a part of the document. Fields of later versions are ignored."""
+    from pydantic import TypeAdapter  # slow to import, and most runs have no preflight
+
+    return TypeAdapter(kind).validate_python(document)
 
 
 def _classes_sent(row: Mapping[str, Any]) -> list[tuple[int, int, int]]:

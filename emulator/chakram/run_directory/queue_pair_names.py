@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.foundation.ip_addresses import family_of
-from chakram.plan.plan import AgentPlan, QueuePairPlan, RankPlan
 from chakram.records.counter_definitions import QueuePairStatistics, columns_of
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import AgentPlan, QueuePairPlan, RankPlan
 
 COUNTED = columns_of(QueuePairStatistics)
 """The counter columns of a queue pair."""

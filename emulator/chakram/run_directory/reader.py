@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.fabric.fabric_types import KINDS
+from chakram.fabric.fabric_traits import FABRIC_TRAITS
 from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.records import run_records
@@ -46,7 +46,7 @@ from chakram.summary.run_summary import Measurements, RunFacts, Summary, Verific
 from chakram.summary.summarize_run import summarize_run
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import PortPlan
+    from chakram.plan.port_plan import PortPlan
     from chakram.summary.retransmissions import Traffic
 
 _PREDICTED = "predicted_"
@@ -166,8 +166,11 @@ class RunResults:
 
     def collectives(self) -> list[run_records.CollectiveRecord]:
         """Return the records of all collectives and point-to-point messages."""
+        return self._collectives(self.table("collectives"))
+
+    def _collectives(self, table: pa.Table) -> list[run_records.CollectiveRecord]:
         with self._explained_table("collectives"):
-            return collective_records(self.table("collectives"))
+            return collective_records(table)
 
     @property
     def incomplete(self) -> str | None:
@@ -228,7 +231,7 @@ class RunResults:
         keys = zip(*(column_values(grouped[name]) for name in names), strict=True)
         times = grouped["fct_ns_list"].combine_chunks()
         ends = times.offsets.to_pylist()
-        values_ns = array("q", times.values.to_numpy().tobytes())
+        values_ns = _integers(times.values)
         return {
             run_records.CollectiveKey(*key): values_ns[ends[index] : ends[index + 1]]
             for index, key in enumerate(keys)
@@ -360,8 +363,11 @@ class RunResults:
 
     def measurements(self) -> Measurements:
         """Return all data that a summary needs."""
+        return self._measurements(self.table("collectives"))
+
+    def _measurements(self, collectives: pa.Table) -> Measurements:
         manifest = self.manifest
-        kind = KINDS.get(manifest.world)
+        traits = FABRIC_TRAITS.get(manifest.world)
         named = {each.name for each in fields(RunFacts)}
         said = {each.name for each in fields(manifest)} & named
         facts = RunFacts(
@@ -373,12 +379,12 @@ class RunResults:
             banners=(*self._missing_banner(), *manifest.banners),
             directory=str(self.path),
             clock_uncertainty_ns=manifest.clock_uncertainty_ns,
-            rate_key=None if kind is None else kind.rate_key,
-            stretches=kind is None or kind.stretches,
+            rate_key=None if traits is None else traits.rate_key,
+            stretches=traits is None or traits.stretches,
         )
         return Measurements(
             facts=facts,
-            collectives=self.collectives(),
+            collectives=self._collectives(collectives),
             ranks=self.ranks(whole=True),
             links=self.links(),
             completion_times=self.completion_times(),
@@ -409,36 +415,46 @@ class RunResults:
         Args:
             measurements: Data for the summary, if you have already read it.
         """
-        bounds, alone = self.bounds(), self.alone()
+        table = self.table("collectives")
+        bounds = self._reference("bound_ns", table)
+        alone = self._reference("alone_ns", table)
         return summarize_run(
-            measurements or self.measurements(),
+            measurements or self._measurements(table),
             bound=lambda identity: bounds.get(identity.key),
             alone=lambda identity: alone.get(identity.key),
-            predictions=self.predictions(),
+            predictions=self._predictions(table),
         )
 
     def bounds(self) -> dict[run_records.CollectiveKey, int]:
         """Return the recorded lower bounds of collectives in ns."""
-        return self._reference("bound_ns")
+        return self._reference("bound_ns", self.table("collectives"))
 
     def alone(self) -> dict[run_records.CollectiveKey, int]:
         """Return the recorded times of isolated collectives in ns."""
-        return self._reference("alone_ns")
+        return self._reference("alone_ns", self.table("collectives"))
 
     def ceilings(self) -> dict[run_records.CollectiveKey, int]:
         """Return the recorded times in ns that no algorithm can beat."""
-        return self._reference("ceiling_ns")
+        return self._reference("ceiling_ns", self.table("collectives"))
 
     def predictions(self) -> dict[str, dict[run_records.CollectiveKey, int]]:
         """Return the recorded predictions of times in ns, by source."""
+        return self._predictions(self.table("collectives"))
+
+    def _predictions(
+        self, table: pa.Table
+    ) -> dict[str, dict[run_records.CollectiveKey, int]]:
         return {
-            name.removeprefix(_PREDICTED).removesuffix("_ns"): self._reference(name)
-            for name in self.table("collectives").column_names
+            name.removeprefix(_PREDICTED).removesuffix("_ns"): self._reference(
+                name, table
+            )
+            for name in table.column_names
             if name.startswith(_PREDICTED)
         }
 
-    def _reference(self, column: str) -> dict[run_records.CollectiveKey, int]:
-        table = self.table("collectives")
+    def _reference(
+        self, column: str, table: pa.Table
+    ) -> dict[run_records.CollectiveKey, int]:
         if column not in table.column_names:
             return {}
         names = ("job", "group", "k", column)
@@ -477,6 +493,15 @@ def open_run(path: Path) -> RunResults:
             str(path), f"contains {1 + len(others)} runs", "name one of them"
         )
     return RunResults(first, read_current_manifest(first))
+
+
+def _integers(column: pa.Array) -> array[int]:
+    """Return the values of a column of int64, which has no nulls, without numpy."""
+    values = array("q")
+    if len(column):
+        data = memoryview(column.buffers()[1])[8 * column.offset :]
+        values.frombytes(data[: 8 * len(column)])
+    return values
 
 
 def _verification(found: Mapping[str, Any]) -> Verification:

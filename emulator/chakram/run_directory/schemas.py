@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.plan.plan import Plan, RankPlan
 from chakram.records import row_layout
-from chakram.records.named_rows import OperationTable, columns
-from chakram.records.run_records import LinkRecord, RankRecord
-from chakram.run_directory.nic_columns import BLANK
 
 if TYPE_CHECKING:
     from chakram.control.clock_track import ClockTrack
+    from chakram.plan.plan import Plan, RankPlan
+    from chakram.records.named_rows import OperationTable
+    from chakram.records.run_records import LinkRecord, RankRecord
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -89,6 +88,12 @@ FLOWS = pa.schema(
 
 CAUSES = ("start", "operation", "message", "grant")
 """Names of the CAUSE_* numbers of ``chakram.records.row_layout``."""
+
+KINDS = ("compute", "collective", "send", "receive")
+"""Names of the kinds of operations of ``chakram.program.columns``."""
+
+END_CAUSES = ("start", "received", "acknowledged")
+"""Names of the END_* numbers of ``chakram.records.row_layout``."""
 
 COLLECTIVES = pa.schema(
     [
@@ -271,6 +276,17 @@ SCHEMAS = {
     }.items()
 }
 """The schema of every table, by name."""
+
+BLANK = {
+    "flows": ("rate_at_start_bps", "packets", "retransmitted", "cnp", "path"),
+    "collectives": ("packets", "retransmitted", "ce", "wrong"),
+    "queue_pair_ends": ("udp_source_port",),
+}
+"""Columns without a value in runs on RDMA NICs, by table. The parts of a message's time
+are blank, too.
+
+``wrong`` has values if all ports are on NICs that verify payload.
+"""
 
 
 _PARTS = row_layout.FLOW_FIELDS[row_layout.FLOW_FIELDS.index("number") :]
@@ -468,7 +484,9 @@ class SampleTables:
 
 def arrays(rows: array[int], fields: Sequence[str]) -> dict[str, pa.Array]:
     """Return the columns of rows as Arrow arrays."""
-    return {name: int64(column) for name, column in columns(rows, fields).items()}
+    return {
+        name: int64(each) for name, each in row_layout.columns(rows, fields).items()
+    }
 
 
 def in_order(made: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:

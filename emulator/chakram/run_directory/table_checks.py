@@ -16,8 +16,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.records.row_layout import LINK_SAMPLE_FIELDS
 from chakram.records.run_records import OBSERVED
 from chakram.run_directory import schemas
-from chakram.run_directory.nic_columns import BLANK
-from chakram.run_directory.operation_tables import END_CAUSES, KINDS
 
 if TYPE_CHECKING:
     from chakram.run_directory.plan_document import PlanDocument
@@ -79,8 +77,8 @@ _WORDS: dict[tuple[str, str], frozenset[str]] = {
     ("flows", "collective"): frozenset(CollectiveOp),
     ("flows", "cause"): frozenset(schemas.CAUSES),
     ("collectives", "collective"): frozenset(CollectiveOp),
-    ("operations", "kind"): frozenset(KINDS),
-    ("operations", "end_cause"): frozenset(END_CAUSES),
+    ("operations", "kind"): frozenset(schemas.KINDS),
+    ("operations", "end_cause"): frozenset(schemas.END_CAUSES),
     ("links", "kind"): frozenset(("host", "uplink")),
     ("links", "direction"): frozenset(("up", "down")),
     ("links", "observed"): frozenset(OBSERVED),
@@ -161,7 +159,7 @@ def _values(
         and pc.all(pc.is_finite(column)).as_py() is False
     ):
         yield f"column {name} has a number that is not finite"
-    if has_nics and name in BLANK.get(table, ()):
+    if has_nics and name in schemas.BLANK.get(table, ()):
         return
     if nulls and is_own and not may_be_null(table, name):
         yield f"column {name} has {nulls} rows without a value"

@@ -17,7 +17,13 @@ import pyarrow.parquet as pq
 
 from chakram.foundation.errors import RunDirectoryError
 from chakram.run_directory.growing_table import is_there, table_files
-from chakram.run_directory.manifest import COMPLETE, MANIFEST, SCHEMA_VERSION, SIMULATE
+from chakram.run_directory.manifest import (
+    COMPLETE,
+    MANIFEST,
+    SCHEMA_VERSION,
+    SIMULATE,
+    file_digest,
+)
 from chakram.run_directory.plan_document import PLAN
 from chakram.run_directory.reader import RunResults
 from chakram.run_directory.schemas import (
@@ -28,7 +34,6 @@ from chakram.run_directory.schemas import (
     plain_names,
 )
 from chakram.run_directory.table_checks import check_references, check_table
-from chakram.run_directory.writer import file_digest
 
 _COLLECTIVE = ("job", "iteration", "group", "k")
 _MESSAGE = (*_COLLECTIVE, "src", "dst", "number")

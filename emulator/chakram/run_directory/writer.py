@@ -27,7 +27,6 @@ docs/reference/run-directory.md list the columns.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from array import array
@@ -439,20 +438,10 @@ class RunDirectory:
         names = ("experiment.yaml", "plan.json", *tables)
         with _explained(self.path):
             return {
-                name: file_digest(self.path / name)
+                name: manifests.file_digest(self.path / name)
                 for name in names
                 if (self.path / name).exists()
             }
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal.
-
-    Raises:
-        OSError: If the file cannot be read.
-    """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _with_references(

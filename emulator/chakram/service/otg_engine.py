@@ -15,7 +15,7 @@ from typing import Any
 
 from chakram.config.experiment import Experiment
 from chakram.foundation.errors import ChakramError, ConfigError
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.run_directory.reader import open_run
 from chakram.service.job_queue import JobQueue
 from chakram.service.otg_collectives import Stage

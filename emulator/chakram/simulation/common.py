@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from chakram.execution.interrupts import interrupting_signals
 from chakram.execution.outcome import RunOutcome
+from chakram.execution.signals import interrupting_signals
 from chakram.foundation.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.preparation.link_records import directions_of
 from chakram.records.run_records import SIMULATED
@@ -92,5 +92,5 @@ def ended(
             replace(each, bytes_after=carried, observed=SIMULATED, **more_counts)
         )
     directory.finish(COMPLETE, ended=datetime.now(UTC), links=links, **more)
-    summary = open_run(directory.path).summary()
-    return RunOutcome(directory=directory.path, summary=summary, error=None)
+    results = open_run(directory.path)
+    return RunOutcome(results=results, summary=results.summary(), error=None)

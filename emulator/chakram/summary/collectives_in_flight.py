@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from chakram.program.operations import POINT_TO_POINT
+from chakram.collectives.groups import POINT_TO_POINT
 
 if TYPE_CHECKING:
     from chakram.records.run_records import CollectiveIdentity, CollectiveRecord

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import chakram
-from chakram.run_directory.nic_columns import BLANK
+from chakram.run_directory.schemas import BLANK
 from tests.interop.softroce.disturbance import LEAVING, clean, lose
 from tests.interop.softroce.machine import GUEST, HOST, LIMIT_S, Machine
 from tests.interop.softroce.nic_hosts import NicHosts, nic_hosts

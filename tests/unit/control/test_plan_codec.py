@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.control import program_codec
 from chakram.control.plan_codec import decode_plan, encode_plan
 from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES, pb
@@ -22,7 +23,6 @@ from chakram.plan.plan import (
 from chakram.plan.transport import TransportPlan
 from chakram.program.columns import OperationColumns
 from chakram.program.operations import (
-    POINT_TO_POINT,
     ComputeOperation,
     RankProgram,
     ReceiveOperation,

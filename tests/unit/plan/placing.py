@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.plan.placement import PlacementOptions, place
-from chakram.plan.plan import Plan, PortPlan, RunSettings
+from chakram.plan.plan import Plan, RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram

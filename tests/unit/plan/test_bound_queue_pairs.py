@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.execution.preflight_session import refuse_shared_namespaces
 from chakram.foundation.errors import ConfigError, PlanError
 from chakram.plan.bound_queue_pairs import (
@@ -17,7 +18,6 @@ from chakram.plan.bound_queue_pairs import (
 )
 from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.program.operations import POINT_TO_POINT
 from tests.plans import ring_plan
 
 PLAN = ring_plan(open_spec="verbs:mlx5_0")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from chakram.collectives.groups import world_group
 from chakram.foundation.errors import PlanError
 from chakram.plan.placement import PATTERNS, PlacementOptions, patterned, place
-from chakram.plan.plan import PortPlan, RunSettings
+from chakram.plan.plan import RunSettings
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.transport import TransportPlan
 from tests.leaf_spines import clos
 from tests.made_plans import collective, fabric_ports, program

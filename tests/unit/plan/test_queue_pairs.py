@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.collectives.groups import ProcessGroup
+from chakram.collectives.groups import POINT_TO_POINT, ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan_check import check_plan
@@ -21,7 +21,6 @@ from chakram.plan.queue_pairs import (
     flow_label_port,
     source_port_of,
 )
-from chakram.program.operations import POINT_TO_POINT
 from tests.made_plans import collective, program, receive, send
 from tests.unit.plan.placing import ALL_TO_ALL, RING, make_job, make_plan, make_ports
 

@@ -14,8 +14,9 @@ from chakram.collectives.groups import world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.placement import PlacementOptions, place
-from chakram.plan.plan import Plan, PortPlan, RunSettings
+from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.plan_check import check_plan
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import (
     MAX_SHARDS,
     SOURCE_PORT_BASE,

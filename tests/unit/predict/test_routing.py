@@ -10,7 +10,7 @@ import pytest
 
 from chakram.collectives.groups import world_group
 from chakram.foundation.errors import FabricError, PlanError
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.predict.routing import PathFinder, Router
 from chakram.switch.ecmp import DrawnPaths, EcmpHash, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds

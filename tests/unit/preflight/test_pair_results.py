@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.probes import ProbePacket
 from chakram.preflight.confirmation import Evidence
 from chakram.preflight.pair_results import (

@@ -9,12 +9,8 @@ import pytest
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import PlanError
-from chakram.records.named_rows import (
-    OperationTable,
-    columns,
-    rank_records,
-)
-from chakram.records.row_layout import FLOW_FIELDS
+from chakram.records.named_rows import OperationTable, rank_records
+from chakram.records.row_layout import FLOW_FIELDS, columns
 from chakram.records.run_records import CollectiveKey
 from tests.small_run import (
     ALL_REDUCE_NS,

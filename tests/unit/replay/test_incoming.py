@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.collectives.groups import ProcessGroup, world_group
+from chakram.collectives.groups import POINT_TO_POINT, ProcessGroup, world_group
 from chakram.plan.plan import RunSettings
-from chakram.program.operations import POINT_TO_POINT
 from chakram.records.row_layout import CAUSE_OPERATION, RecordRows
 from chakram.replay.program_tables import MOST_RANKS
 from chakram.replay.rank import Replay

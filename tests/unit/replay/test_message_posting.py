@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.program.operations import POINT_TO_POINT
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.records.row_layout import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,

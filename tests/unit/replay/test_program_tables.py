@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.collectives.groups import ProcessGroup, world_group
+from chakram.collectives.groups import POINT_TO_POINT, ProcessGroup, world_group
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan import RankPlan
-from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.program_tables import MOST_RANKS, ProgramTables
 from chakram.topology.common_topologies import single_switch
 from tests.made_plans import (

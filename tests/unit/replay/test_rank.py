@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.collectives.groups import world_group
+from chakram.collectives.groups import POINT_TO_POINT, world_group
 from chakram.foundation.errors import PlanError
 from chakram.foundation.units import LONGEST_TIME_NS
 from chakram.plan.plan import JobSettings, RunSettings
-from chakram.program.operations import POINT_TO_POINT, Operation
+from chakram.program.operations import Operation
 from chakram.records.row_layout import RecordRows
 from chakram.replay.rank import Replay
 from chakram.roce.constants import NEVER

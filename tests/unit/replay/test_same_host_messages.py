@@ -25,7 +25,8 @@ from tests.made_plans import (
 from tests.port_plans import endpoints_of
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import Plan, PortPlan
+    from chakram.plan.plan import Plan
+    from chakram.plan.port_plan import PortPlan
     from chakram.predict.simulator.run_plan import SimulationResult
     from chakram.program.operations import Operation
 

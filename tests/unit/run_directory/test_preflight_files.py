@@ -18,9 +18,8 @@ from chakram.preflight.report import (
     PreflightSettings,
 )
 from chakram.run_directory.manifest import FAILED as FAILED_RUN
-from chakram.run_directory.manifest import RunManifest
+from chakram.run_directory.manifest import RunManifest, ended_by_preflight
 from chakram.run_directory.preflight_files import (
-    ended_by_preflight,
     preflight_summary,
     read_preflight,
     save_preflight,

@@ -11,7 +11,7 @@ import pytest
 
 from chakram.cli import main
 from chakram.foundation.errors import RunDirectoryError
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.run_directory.plan_document import PlanDocument, PlannedTransport
 from chakram.run_directory.reader import open_run
 from chakram.run_directory.schemas import SCHEMAS

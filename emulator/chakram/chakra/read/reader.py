@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
 
 from chakram.chakra.read.eras import SNIFF_BYTES, TEXT_LOOK, Form, recognize
 from chakram.chakra.read.framing import read_records
@@ -22,12 +22,13 @@ from chakram.chakra.read.json_records import (
     stage_records,
 )
 from chakram.chakra.read.linked_traces import linked_records
-from chakram.chakra.read.pytorch.kineto import Profile, read_profile
-from chakram.chakra.read.pytorch.reader import HostTrace
-from chakram.chakra.read.pytorch.unnamed_groups import RankOperations, infer_groups
 from chakram.chakra.read.rank_decoder import RankDecoder, RankTrace
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.foundation.errors import GarbageTrace, TruncatedTrace, UnsupportedTrace
+
+if TYPE_CHECKING:
+    from chakram.chakra.read.pytorch.kineto import Profile
+    from chakram.chakra.read.pytorch.unnamed_groups import RankOperations
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -148,6 +149,8 @@ def open_stream(
     digest = hashlib.sha256()
     form, chunks = _recognized(_plain(_chunks(stream), source))
     if form is Form.PYTORCH_HOST:
+        from chakram.chakra.read.pytorch.reader import HostTrace
+
         profile = None if profile_of is None else profile_of(rank)
         host = HostTrace(
             _hashed(chunks, digest),
@@ -181,13 +184,14 @@ def settle(opened: Mapping[int, OpenTrace]) -> dict[int, ReadTrace]:
     Raises:
         TraceError: If the ranks do not determine the group of an operation.
     """
-    inferred = infer_groups(
-        {
-            rank: each.unnamed
-            for rank, each in opened.items()
-            if each.unnamed is not None
-        }
-    )
+    unnamed = {
+        rank: each.unnamed for rank, each in opened.items() if each.unnamed is not None
+    }
+    inferred: Mapping[int, Sequence[str]] = {}
+    if unnamed:
+        from chakram.chakra.read.pytorch.unnamed_groups import infer_groups
+
+        inferred = infer_groups(unnamed)
     return {rank: each.finish(inferred.get(rank, ())) for rank, each in opened.items()}
 
 
@@ -224,6 +228,8 @@ def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
         raise UnsupportedTrace(
             source, f"this is {form.value}, not a Kineto profile", "see trace.kineto"
         )
+    from chakram.chakra.read.pytorch.kineto import read_profile
+
     profile = read_profile(_hashed(chunks, digest), source)
     return ReadProfile(profile=profile, sha256=digest.hexdigest())
 

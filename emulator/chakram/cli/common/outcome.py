@@ -12,6 +12,7 @@ from chakram.cli.common.options import output_width, print_json, sentence_width
 if TYPE_CHECKING:
     from chakram.execution.outcome import RunOutcome
     from chakram.formats.astra_sim import ComparedTimes
+    from chakram.run_directory.reader import RunResults
     from chakram.summary.run_summary import Summary
 
 REPORT = "report.html"
@@ -57,7 +58,7 @@ def show_outcome(
             document["against"] = {"file": str(against[0]), "rows": rows}
         print_json("run", document)
     else:
-        print_results(outcome.summary, outcome.directory, wide=wide)
+        print_results(outcome.summary, outcome.results, wide=wide)
         if against is not None:
             _print_against(*against, width=output_width(wide=wide))
     if outcome.error is not None:
@@ -66,7 +67,7 @@ def show_outcome(
 
 def _write_report(directory: Path) -> Path:
     """Write the HTML report of a run into its directory. Return the file's path."""
-    from chakram.diagnosis.verification import BUDGET_S
+    from chakram.diagnosis.verified import BUDGET_S
     from chakram.report.run.page import run_page
     from chakram.run_directory.reader import open_run
 
@@ -112,18 +113,17 @@ def _print_against(
         print(f" {line}")
 
 
-def print_results(summary: Summary, directory: Path, *, wide: bool) -> None:
+def print_results(summary: Summary, results: RunResults, *, wide: bool) -> None:
     """Print the result table of a run, and the conclusion in words."""
     from chakram.analysis.run_answer import answer_lines
     from chakram.analysis.run_causes import quick_why
-    from chakram.run_directory.reader import open_run
     from chakram.summary.run_summary import COMPLETE
 
     print_table(summary, wide=wide)
-    page = directory / REPORT
+    page = results.path / REPORT
     answer = answer_lines(
         summary,
-        quick_why(open_run(directory)) if summary.facts.status == COMPLETE else None,
+        quick_why(results) if summary.facts.status == COMPLETE else None,
         written=[f"Report: {page}"] if page.exists() else [],
     )
     if answer:

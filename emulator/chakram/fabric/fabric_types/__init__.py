@@ -1,7 +1,7 @@
 """Fabric types that an experiment can name.
 
 Each type is a module of this package. The module has the name of the type, and exports
-the type's class as ``KIND``.
+the type's class as ``KIND``. ``chakram.fabric.fabric_traits`` lists the names.
 """
 
 from __future__ import annotations
@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, Tag
 
+from chakram.fabric.fabric_traits import FABRIC_TRAITS
 from chakram.settings.located_errors import tag_of
 
 if TYPE_CHECKING:
     from chakram.fabric.fabric_types.base import FabricKind
 
 
-_MODULES = (
-    "namespaces",
-    "loopback",
-    "external",
-)
-
 KINDS: dict[str, type[FabricKind]] = {
-    name: import_module(f"{__name__}.{name}").KIND for name in _MODULES
+    name: import_module(f"{__name__}.{name}").KIND for name in FABRIC_TRAITS
 }
 """All fabric types by name."""
 

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from chakram.fabric.fabric_traits import FABRIC_TRAITS
 from chakram.fabric.fabric_types.link_settings import SwitchesSettings
 from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import IPV4, IPV6
 from chakram.foundation.units import format_rate
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import FilePath, Model
 from chakram.summary.run_summary import SIMULATE
@@ -243,15 +244,11 @@ class FabricKind(Model, ABC):
     """The ``fabric`` section of an experiment, for one fabric type.
 
     Attributes:
-        rate_key: Key of the experiment file that sets the rate of ports.
-        stretches: Whether its time can be dilated.
         on_this_machine: Whether this machine carries all its packets.
         has_switches: Whether packets between two ports cross a switch.
         key_use: Worlds of the keys that do not have an effect in all worlds.
     """
 
-    rate_key: ClassVar[str]
-    stretches: ClassVar[bool] = True
     on_this_machine: ClassVar[bool] = True
     has_switches: ClassVar[bool] = True
     key_use: ClassVar[KeyUse] = {}
@@ -265,6 +262,11 @@ class FabricKind(Model, ABC):
         @property
         def udp_port(self) -> int:
             """UDP port that ports receive on: a key, or computed from other keys."""
+
+    @property
+    def rate_key(self) -> str:
+        """Key of the experiment file that sets the rate of ports."""
+        return FABRIC_TRAITS[self.kind].rate_key
 
     # ---- ports and links -------------------------------------------------------------
 

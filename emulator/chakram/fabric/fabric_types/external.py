@@ -41,7 +41,7 @@ from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySet
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import family_of
 from chakram.plan.bound_queue_pairs import VERBS
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.settings.addresses import Prefix, prefix
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import problem, resolved_path
@@ -82,8 +82,6 @@ NoDilation = Annotated[Literal[1], BeforeValidator(_undilated)]
 class ExternalFabric(FabricKind):
     """Real hosts, NICs and switches."""
 
-    rate_key: ClassVar[str] = "fabric.defaults.rate"
-    stretches: ClassVar[bool] = False
     on_this_machine: ClassVar[bool] = False
     key_use: ClassVar[KeyUse] = {
         ("ExternalFabric", "allow"): _EXTERNAL,

@@ -29,7 +29,7 @@ from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS
 from chakram.foundation.errors import ConfigError, FabricError, PortInUse
 from chakram.foundation.ip_addresses import IPV4, LOOPBACK_IPV6, is_ipv6, socket_text
 from chakram.foundation.units import format_rate
-from chakram.plan.plan import PortPlan
+from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE
 from chakram.settings.quantities import Rate, Whole
 from chakram.topology.addressing import loopback_addresses
@@ -40,7 +40,6 @@ from chakram.topology.topology import Topology
 class LoopbackFabric(LocalFabric):
     """Ports are addresses of this machine's loopback interface."""
 
-    rate_key: ClassVar[str] = "fabric.rate"
     has_switches: ClassVar[bool] = False
 
     kind: Literal["loopback"]

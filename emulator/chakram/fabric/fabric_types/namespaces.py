@@ -31,7 +31,7 @@ from chakram.fabric.fabric_types.telemetry_settings import (
 from chakram.fabric.fabric_types.topology_settings import TopologySettings
 from chakram.foundation.errors import FabricError
 from chakram.foundation.ip_addresses import IPV4
-from chakram.plan.plan import HEARS_PAUSES, PortPlan
+from chakram.plan.port_plan import HEARS_PAUSES, PortPlan
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import Name, Whole
 from chakram.switch.ecmp import KernelPaths
@@ -56,7 +56,6 @@ _LAB_LIMIT_BPS = 10 * 10**9
 class NamespaceFabric(LocalFabric):
     """Hosts and switches as network namespaces of this machine."""
 
-    rate_key: ClassVar[str] = "fabric.links.host.rate"
     key_use: ClassVar[KeyUse] = {
         ("Experiment", "lab"): _RUN,
         ("NamespaceFabric", "switch"): _RUN,

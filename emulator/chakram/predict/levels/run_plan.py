@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.foundation.errors import PlanError, RunFailed
 from chakram.predict.levels import row_offsets
 from chakram.predict.levels.collective_messages import (
@@ -23,7 +24,7 @@ from chakram.predict.levels.row_offsets import grown
 from chakram.predict.simulator.event_queue import Events
 from chakram.predict.simulator.signal_checks import EVENTS_PER_SIGNALS, let_signals_in
 from chakram.program.columns import COLLECTIVE, RECEIVE, SEND
-from chakram.program.operations import POINT_TO_POINT, split_matrices
+from chakram.program.operations import split_matrices
 from chakram.records.row_layout import ITERATION_FIELDS, SHARE_FIELDS, RecordRows
 
 if TYPE_CHECKING:

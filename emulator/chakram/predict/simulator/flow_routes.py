@@ -19,7 +19,7 @@ from chakram.switch.keyed_random import flow_hash
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.plan.plan import PortPlan
+    from chakram.plan.port_plan import PortPlan
     from chakram.predict.routing import Router
     from chakram.predict.simulator.switch_fabric import SwitchFabric
     from chakram.replay.endpoint import Endpoint

@@ -12,7 +12,7 @@ from chakram.analysis.cause_ranking import LEAST_SAVING, CauseClass
 from chakram.analysis.charged_causes import LEAST_SHARE
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.number_format import percent_text, time_text
-from chakram.diagnosis.verification import UNEXPLAINED, Verified
+from chakram.diagnosis.verified import UNEXPLAINED, Verified
 from chakram.foundation.units import about_size
 from chakram.records.run_records import is_generator_bound
 from chakram.report.page import Answer, Bars, Tile

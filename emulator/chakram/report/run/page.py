@@ -13,7 +13,7 @@ from bokeh.models import Range1d
 from chakram.analysis.run_causes import why_document
 from chakram.console.number_format import MISSING
 from chakram.console.summary_document import summary_document
-from chakram.diagnosis.verification import Verified, verify
+from chakram.diagnosis.verified import Say, Verified
 from chakram.foundation.units import about_size
 from chakram.report import page
 from chakram.report.blocks import facts, table
@@ -28,7 +28,6 @@ from chakram.report.run.timeline import gantt
 from chakram.report.topology_page import topology_facts
 
 if TYPE_CHECKING:
-    from chakram.diagnosis.verification import Say
     from chakram.run_directory.reader import RunResults
 
 _MOST_LISTED = 2_048
@@ -53,6 +52,9 @@ def run_page(
     rows = report_rows(data)
     verified = UNTESTED
     if budget_s and not isinstance(data.why, str):
+        # The modules that simulate are slow to import.
+        from chakram.diagnosis.verification import verify
+
         verified = verify(results, data.why, budget_s=budget_s, say=say)
     # All plots over time share one time axis. If you pan one, the others follow.
     axis = Range1d(0, max(1.0, data.end_ns))

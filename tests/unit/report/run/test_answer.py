@@ -16,7 +16,7 @@ from chakram.analysis.cause_ranking import (
 )
 from chakram.analysis.charged_causes import Cause, Why
 from chakram.analysis.critical_path import Part
-from chakram.diagnosis.verification import UNEXPLAINED, Verified
+from chakram.diagnosis.verified import UNEXPLAINED, Verified
 from chakram.report.page import OBSERVED, render_page
 from chakram.report.run.answer import answer
 from chakram.report.run.data import RunData

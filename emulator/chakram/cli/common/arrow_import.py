@@ -1,0 +1,45 @@
+"""Import of pyarrow for verbs that do not need numpy."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+_MODULES = ("pyarrow.compute", "pyarrow.parquet", "pyarrow.acero")
+_LEFT_OUT = ("numpy", "cloudpickle")
+"""Modules that pyarrow imports if they exist, only to convert arrays to and from numpy
+and to pickle functions. numpy alone takes as long as pyarrow."""
+_FIRST_WITHOUT_NUMPY = 18
+"""First major version of pyarrow that does not require numpy."""
+
+
+def import_arrow_only() -> None:
+    """Import pyarrow without optional modules, unless it is already imported.
+
+    Afterwards, pyarrow cannot convert to numpy in this process.
+    """
+    if "pyarrow" in sys.modules or _version() < _FIRST_WITHOUT_NUMPY:
+        return
+    left_out = [name for name in _LEFT_OUT if name not in sys.modules]
+    for name in left_out:
+        sys.modules[name] = None  # type: ignore[assignment] # the import then fails
+    try:
+        for name in _MODULES:
+            import_module(name)
+    finally:
+        for name in left_out:
+            del sys.modules[name]
+
+
+def _version() -> int:
+    """Return the major version of pyarrow without importing it, or 0 if unknown."""
+    found = find_spec("pyarrow")
+    try:
+        file = Path(str(found and found.origin)).with_name("_generated_version.py")
+        match = re.search(r"^[_a-z]* *=.*'(\d+)\.", file.read_text("utf-8"), re.M)
+    except OSError:
+        return 0
+    return 0 if match is None else int(match[1])
