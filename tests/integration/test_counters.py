@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from chakram.collectives.groups import world_group
-from chakram.plan.packet_faults import MAX_FAULTS, FaultAction, PacketFault
+from chakram.foundation.field_bounds import MAX_FAULTS
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.records.counter_definitions import PortStatistics, QueuePairStatistics

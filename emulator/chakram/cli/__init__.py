@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -338,6 +337,8 @@ def _tell_unexpected(error: Exception, invocation: _Invocation) -> int:
     """Report an internal error in one line, with the traceback in a file."""
     if invocation.debug:
         traceback.print_exception(error)
+    import tempfile
+
     try:
         with tempfile.NamedTemporaryFile(
             "w",

@@ -20,7 +20,7 @@ from chakram.foundation.errors import (
 from chakram.plan.bound_queue_pairs import as_sockets, is_verbs
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
-from chakram.plan.probes import ProbeEvent, ProbeRow
+from chakram.plan.probes import ProbeEvent
 from chakram.preflight.confirmation import (
     TRAINS,
     Evidence,
@@ -56,7 +56,7 @@ from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
 from chakram.preparation.planning import shards_of
 from chakram.preparation.plugin_versions import with_plug_ins
-from chakram.records.row_layout import FLOW_FIELDS, RecordRows, rows_of
+from chakram.records.row_layout import FLOW_FIELDS, ProbeRow, RecordRows, rows_of
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:

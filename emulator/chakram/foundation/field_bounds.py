@@ -31,6 +31,8 @@ from chakram.foundation.units import LARGEST_SIZE_BYTES
 MAX_TEXT = 1024
 """Maximum number of characters of a name or a path."""
 MAX_TIME_NS = 2**62
+MAX_FAULTS = 64
+"""Maximum number of packet faults of one run; each has its own counter slot."""
 MAX_NAMES = 2**17
 """Maximum number of ranks, or of addresses, in a whole plan."""
 

@@ -22,9 +22,6 @@ from chakram.foundation.field_bounds import (
     check_fields,
 )
 
-MAX_FAULTS = 64
-"""Maximum number of packet faults of one run; each has its own counter slot."""
-
 
 class FaultAction(IntEnum):
     """Action of a fault. ``records.counter_definitions`` defines its counters."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from chakram.foundation.field_bounds import (
+    MAX_FAULTS,
     MAX_NAMES,
     MAX_TIME_NS,
     AtMost,
@@ -25,7 +26,7 @@ from chakram.foundation.field_bounds import (
     check_fields,
 )
 from chakram.foundation.ip_addresses import family_of
-from chakram.plan.packet_faults import MAX_FAULTS, PacketFault
+from chakram.plan.packet_faults import PacketFault
 from chakram.plan.port_plan import MAX_RATE_BPS, PortPlan
 from chakram.plan.probes import ProbePlan
 from chakram.plan.transport import TransportPlan

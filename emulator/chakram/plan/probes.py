@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from chakram.foundation.field_bounds import (
     MAX_TIME_NS,
@@ -23,22 +23,6 @@ from chakram.foundation.field_bounds import (
     Within,
 )
 from chakram.plan.wire_cost import serialisation_ns
-
-
-class ProbeRow(NamedTuple):
-    """One event that happened to ``count`` identical packets."""
-
-    event: int  # a ProbeEvent
-    source: int  # number of the port that sent it
-    destination: int  # number of the port that it was sent to
-    packet: int  # index in ProbePlan.packets
-    path: int  # index in ProbePlan.source_ports
-    count: int  # type: ignore[assignment] # number of packets, not a method
-    value: int  # depends on the event
-    address: int  # IPv4 address of the reporter, as a number; 0: unknown
-
-
-PROBE_FIELDS = ProbeRow._fields
 
 
 class ProbeEvent(IntEnum):

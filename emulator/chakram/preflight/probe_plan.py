@@ -11,18 +11,12 @@ from chakram.foundation.errors import PeerError
 from chakram.foundation.ip_addresses import IPV6_EXTRA_BYTES, is_ipv6
 from chakram.plan.plan import AgentPlan, Plan, RunSettings
 from chakram.plan.port_plan import PortPlan
-from chakram.plan.probes import (
-    ProbeEvent,
-    ProbePacket,
-    ProbePlan,
-    ProbeRow,
-    ProbeTarget,
-)
+from chakram.plan.probes import ProbeEvent, ProbePacket, ProbePlan, ProbeTarget
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
 from chakram.plan.transport import PATH_MTUS, TransportPlan
 from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import chosen_rounds
-from chakram.records.row_layout import rows_of
+from chakram.records.row_layout import ProbeRow, rows_of
 
 SMALL_BYTES = 128
 LARGEST_BYTES = 9216

@@ -557,11 +557,14 @@ def row_reader(
         )
     )
 
+    readers = [(part, of_part) for part, _, of_part in _READERS[kind]]
+
     def read(parts: Mapping[str, object]) -> tuple[int, ...]:
-        values: tuple[int, ...] = ()
-        for part, _, of_part in _READERS[kind]:
+        values: list[int] = []
+        for part, of_part in readers:
             values += of_part(parts[part])
-        row: tuple[int, ...] = in_order((*values, 0))
+        values.append(0)
+        row: tuple[int, ...] = in_order(values)
         return row
 
     return read

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.plan.packet_faults import MAX_FAULTS
+from chakram.foundation.field_bounds import MAX_FAULTS
 from chakram.records.counter_definitions import (
     Counter,
     PortStatistics,

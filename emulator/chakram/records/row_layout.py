@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 from chakram.foundation.field_bounds import Rows, declared_fields
-from chakram.plan.probes import PROBE_FIELDS
 from chakram.records.counter_definitions import (
     PortStatistics,
     QueuePairStatistics,
@@ -142,6 +141,23 @@ class IterationRow(NamedTuple):
 
 
 ITERATION_FIELDS = IterationRow._fields
+
+
+class ProbeRow(NamedTuple):
+    """One event that happened to ``count`` identical packets."""
+
+    event: int  # a ``chakram.plan.probes.ProbeEvent``
+    source: int  # number of the port that sent it
+    destination: int  # number of the port that it was sent to
+    packet: int  # index in ProbePlan.packets
+    path: int  # index in ProbePlan.source_ports
+    count: int  # type: ignore[assignment] # number of packets, not a method
+    value: int  # depends on the event
+    address: int  # IPv4 address of the reporter, as a number; 0: unknown
+
+
+PROBE_FIELDS = ProbeRow._fields
+
 
 QUEUE_PAIR_FIELDS = (
     "time_ns",

@@ -195,12 +195,13 @@ class Sampler:
         """Add a row for a queue pair that has changed since its last row."""
         pair = entry.pair
         entry.seen = entry.happenings()
-        self.rows.queue_pairs.extend(
-            (
+        # ``extend`` takes twice as long.
+        self.rows.queue_pairs.fromlist(
+            [
                 *(now_ns, entry.rank, entry.peer, pair.qpn),
                 *_congestion_values(*pair.congestion()),
                 *_pair_columns(entry.parts),
-            )
+            ]
         )
 
 

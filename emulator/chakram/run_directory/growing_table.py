@@ -189,10 +189,18 @@ def _read(
             if there.count(name) != 1:
                 often = "more than once" if name in there else "missing"
                 raise pa.ArrowInvalid(f"column {name} is {often}")
+        # On a busy machine, threads for a small file take several times as long.
+        use_threads = file.metadata.num_rows > _ROWS_PER_GROUP
         if filters is None:
-            table = file.read(names)
+            table = file.read(names, use_threads=use_threads)
             return table if names is None else table.select(names)
-    return pq.read_table(path, columns=names, partitioning=None, filters=filters)
+    return pq.read_table(
+        path,
+        columns=names,
+        partitioning=None,
+        filters=filters,
+        use_threads=use_threads,
+    )
 
 
 @contextmanager

@@ -104,10 +104,9 @@ class RunResults:
     def _whole(self, table: pa.Table, name: str) -> pa.Table:
         """Add nullable columns that older versions did not write, filled with nulls."""
         written = (table.schema.metadata or {}).get(b"chakram.schema_version")
-        for field in SCHEMAS[name]:
-            if field.name in table.column_names or written == b"1":
-                continue
-            if field.name in OF_EVERY_TABLE.names:
+        known = {*table.column_names, *OF_EVERY_TABLE.names}
+        for field in () if written == b"1" else SCHEMAS[name]:
+            if field.name in known:
                 continue
             if not table_checks.may_be_null(name, field.name):
                 raise self._unreadable(name, f"column {field.name} is missing")

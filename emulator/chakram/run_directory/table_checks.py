@@ -6,6 +6,7 @@ the rest of the code can safely sum, plot and look up its values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -115,11 +116,12 @@ def check_table(table: pa.Table, name: str, *, has_nics: bool = False) -> Iterat
         name: One of ``SCHEMAS``.
         has_nics: Whether any port of the run is on an RDMA NIC.
     """
+    counts = Counter(table.column_names)
     for field, column in zip(table.schema, table.columns, strict=True):
         kind = column_type(name, field.name)
         if kind is None:
             continue
-        if table.column_names.count(field.name) > 1:
+        if counts[field.name] > 1:
             yield f"has column {field.name} more than once"
         elif field.type != kind:
             yield f"column {field.name} is of type {field.type}, not {kind}"

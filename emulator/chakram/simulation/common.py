@@ -39,7 +39,8 @@ def simulated_topology(resolved: ResolvedRun) -> Topology:
     return topology
 
 
-_GARBAGE_THRESHOLDS = 100_000, 10, 1 << 30
+_LEAST_GARBAGE_THRESHOLD = 100_000
+_NO_FULL_COLLECTIONS = 10, 1 << 30
 """Thresholds that disable full garbage collections, because these block signal handlers
 for seconds on large heaps."""
 
@@ -48,7 +49,9 @@ for seconds on large heaps."""
 def simulating(directory: RunDirectory) -> Iterator[None]:
     """Context manager that records why a simulation did not complete."""
     thresholds = gc.get_threshold()
-    gc.set_threshold(*_GARBAGE_THRESHOLDS)
+    # A lower threshold than that of the command would start a collection at once.
+    least = max(thresholds[0], _LEAST_GARBAGE_THRESHOLD)
+    gc.set_threshold(least, *_NO_FULL_COLLECTIONS)
     try:
         with interrupting_signals():
             yield

@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.plan.probes import (
-    PROBE_FIELDS,
-    ProbeEvent,
-    ProbePacket,
-    ProbePlan,
-    ProbeTarget,
-)
+from chakram.plan.probes import ProbeEvent, ProbePacket, ProbePlan, ProbeTarget
+from chakram.records.row_layout import PROBE_FIELDS
 from chakram_agent.dataplane.probe_packets import (
     ProbeName,
     name_of,

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.plan.packet_faults import MAX_FAULTS
+from chakram.foundation.field_bounds import MAX_FAULTS
 from chakram.records.counter_slots import (
     COUNTER_NAMES,
     DISTRIBUTIONS,

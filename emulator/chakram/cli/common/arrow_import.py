@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _MODULES = ("pyarrow.compute", "pyarrow.parquet", "pyarrow.acero")
-_LEFT_OUT = ("numpy", "cloudpickle")
-"""Modules that pyarrow imports if they exist, only to convert arrays to and from numpy
-and to pickle functions. numpy alone takes as long as pyarrow."""
+_LEFT_OUT = ("numpy", "cloudpickle", "dateutil")
+"""Modules that pyarrow imports if they exist: to convert arrays to and from numpy, to
+pickle functions, and for intervals of months. numpy takes as long as pyarrow."""
 _FIRST_WITHOUT_NUMPY = 18
 """First major version of pyarrow that does not require numpy."""
 
