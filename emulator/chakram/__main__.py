@@ -21,6 +21,9 @@ Nearly all objects live as long as the command. With Python's default threshold,
 collection took 10 to 25 % of the run time. With a threshold of 100,000 it still took 10
 % in simulations with hundreds of ranks."""
 
+ends_after_verb = False
+"""Whether this process ends after one verb, and may use modules without numpy."""
+
 
 def main() -> int:
     """Run the command and return its exit code."""
@@ -53,6 +56,8 @@ def command() -> NoReturn:
     Objects are not freed, because this takes a tenth of the time of a verb that prints
     a run. Other threads are waited for as usual.
     """
+    global ends_after_verb
+    ends_after_verb = True
     code = main()
     if threading.active_count() > 1:
         sys.exit(code)

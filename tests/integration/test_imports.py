@@ -63,6 +63,12 @@ NOT_FOR_RUN_DIRECTORIES = WEIGHTY - {"pyarrow"} | {
 }
 """Modules that verbs do not need to read and print a run directory."""
 
+AS_COMMAND = (
+    "import chakram.__main__ as command; command.ends_after_verb = True; "
+    "from chakram.cli import main"
+)
+"""Code that imports the verbs as the command does."""
+
 
 def imported_by(code: str) -> set[str]:
     """Return the modules that a process has imported to run *code*."""
@@ -141,7 +147,7 @@ def test_command_imports_only_what_it_needs(
 ) -> None:
     if arguments[0] == "simulate":
         arguments = [*arguments, "--runs", str(tmp_path_factory.mktemp("runs"))]
-    loaded = imported_by(f"from chakram.cli import main; main({arguments!r})")
+    loaded = imported_by(f"{AS_COMMAND}; main({arguments!r})")
     if arguments[0] != "--help":
         assert "chakram.preparation.planning" in loaded
     assert not loaded & unneeded
@@ -172,9 +178,16 @@ def test_reading_a_run_imports_only_what_it_needs(
 ) -> None:
     places = {"RUN": str(run), "FOLDER": str(run.parent)}
     words = [places.get(word, word) for word in arguments]
-    loaded = imported_by(f"from chakram.cli import main; main({words!r})")
+    loaded = imported_by(f"{AS_COMMAND}; main({words!r})")
     assert "chakram.run_directory.reader" in loaded
     assert not loaded & NOT_FOR_RUN_DIRECTORIES
+
+
+def test_verbs_called_by_other_code_leave_numpy_to_it(run: Path) -> None:
+    words = ["show", str(run)]
+    used = "import pyarrow as pa; pa.array([1]).to_numpy()"
+    loaded = imported_by(f"from chakram.cli import main; main({words!r}); {used}")
+    assert "numpy" in loaded
 
 
 def test_untested_report_imports_no_simulator(run: Path, tmp_path: Path) -> None:

@@ -19,9 +19,12 @@ _FIRST_WITHOUT_NUMPY = 18
 def import_arrow_only() -> None:
     """Import pyarrow without optional modules, unless it is already imported.
 
-    Afterwards, pyarrow cannot convert to numpy in this process.
+    Afterwards, pyarrow cannot convert to numpy. So this has no effect in a process that
+    does not end after the verb.
     """
-    if "pyarrow" in sys.modules or _version() < _FIRST_WITHOUT_NUMPY:
+    if not _ends_after_verb() or "pyarrow" in sys.modules:
+        return
+    if _version() < _FIRST_WITHOUT_NUMPY:
         return
     left_out = [name for name in _LEFT_OUT if name not in sys.modules]
     for name in left_out:
@@ -32,6 +35,12 @@ def import_arrow_only() -> None:
     finally:
         for name in left_out:
             del sys.modules[name]
+
+
+def _ends_after_verb() -> bool:
+    """Return whether this process is the command."""
+    mains = map(sys.modules.get, ("chakram.__main__", "__main__"))
+    return any(getattr(each, "ends_after_verb", False) for each in mains)
 
 
 def _version() -> int:
