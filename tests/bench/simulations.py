@@ -80,7 +80,8 @@ class Command:
             name="measured",
             ranks=sized(self.ranks, 16),
             stream=self.stream,
-            topology=self.topology or STAR.format(ranks=sized(self.ranks, 16)),
+            # One host has no rank, so that the others are simulated one by one.
+            topology=self.topology or STAR.format(ranks=sized(self.ranks, 16) + 1),
             links=LINKS if self.topology else HOST_LINKS,
             simulation=self.simulation,
         )

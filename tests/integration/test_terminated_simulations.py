@@ -77,7 +77,7 @@ def test_sigterm_ends_a_large_simulation(
         assert process.stderr is not None
         try:
             told = line = process.stderr.readline()
-            while "iteration 0" not in line:
+            while "iteration 0" not in line and "message 0" not in line:
                 assert line, told
                 line = process.stderr.readline()
                 told += line
