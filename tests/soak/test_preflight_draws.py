@@ -27,6 +27,7 @@ def judgements(*, is_planted: bool) -> Iterator[Judgement]:
             yield judged(draw(seed, is_planted=is_planted), folder)
 
 
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("loops_per_core", [0, LOOPS_PER_CORE], ids=["idle", "busy"])
 def test_sound_fabrics_have_no_findings(loops_per_core: int) -> None:
     with busy_cores(loops_per_core):
@@ -38,6 +39,7 @@ def test_sound_fabrics_have_no_findings(loops_per_core: int) -> None:
     assert verdicts["unproven"] <= (3 if loops_per_core else 0), listed
 
 
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("loops_per_core", [0, LOOPS_PER_CORE], ids=["idle", "busy"])
 def test_planted_faults_are_named_with_port_and_type(loops_per_core: int) -> None:
     with busy_cores(loops_per_core):
