@@ -64,14 +64,14 @@ def test_training_on_65536_ranks_takes_minutes_and_its_run_opens_in_seconds(
     path.write_text(TRAINING.format(spines=spines, fault=fault))
     runs = tmp_path / "runs"
     used = usage_of(["simulate", path, "--runs", runs])
-    print(f"\npeak {used.peak_mib:.0f} MiB, {used.processor_s:.0f} s")  # noqa: T201
+    print(f"\npeak {used.peak_mib:.0f} MiB, {used.processor_s:.0f} s")  # noqa: T201 - a figure
     assert used.exit_code == 0
     assert used.peak_mib < 8 * 1024
     assert used.processor_s < (900 if fault else 600)
     (run,) = runs_in(runs)
     for words in (["show", run], ["why", run, "--no-verify"], ["report", run]):
         used = usage_of([*words, *(["--force"] if words[0] == "report" else [])])
-        print(f"{words[0]}: {used.peak_mib:.0f} MiB, {used.processor_s:.1f} s")  # noqa: T201
+        print(f"{words[0]}: {used.peak_mib:.0f} MiB, {used.processor_s:.1f} s")  # noqa: T201 - a figure
         assert used.peak_mib < 2 * 1024
         assert used.processor_s < 20
 
@@ -86,7 +86,7 @@ def test_one_collective_of_all_ranks_takes_seconds(
     path = tmp_path / "experiment.yaml"
     path.write_text(ONE_COLLECTIVE.format(ranks=ranks, op=op))
     used = usage_of(["simulate", path, "--runs", tmp_path / "runs"])
-    print(f"\npeak {used.peak_mib:.0f} MiB, {used.processor_s:.1f} s")  # noqa: T201
+    print(f"\npeak {used.peak_mib:.0f} MiB, {used.processor_s:.1f} s")  # noqa: T201 - a figure
     assert used.exit_code == 0
     assert used.peak_mib < 1024
     assert used.processor_s < 30

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from chakram.analysis.critical_path import Message, Part, Path, Piece
 from chakram.records.run_records import LinkRecord
-from chakram.topology.comparable_links import usual_rates_bps
+from chakram.topology.comparable_links import usual_port_rates_bps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -276,7 +276,7 @@ class _Judge:
                 self._port_of.setdefault(link.port.rpartition(":")[0], link.port)
                 other = ends.setdefault(link.link, link.port)
                 self._back |= {link.port: other, other: link.port}
-        self._usual_bps = self._usual_rates_bps()
+        self._usual_bps = usual_port_rates_bps(around.links)
         # Packets and retransmissions by egress port.
         self._packets: Counter[str] = Counter()
         self._again: Counter[str] = Counter()
@@ -287,23 +287,6 @@ class _Judge:
             for port in self._ways(sent.job, sent.src, sent.dst, sent.path):
                 self._packets[port] += sent.packets
                 self._again[port] += sent.retransmitted
-
-    def _usual_rates_bps(self) -> dict[str, int]:
-        """Return, by port, the usual rate of ports between the same tiers."""
-        ends: dict[str, tuple[str, str]] = {}
-        rates_bps: dict[str, int] = {}
-        hosts = []
-        for link in self._around.links:
-            if link.port is None:
-                continue
-            node = link.port.rpartition(":")[0]
-            other = self._back[link.port].rpartition(":")[0]
-            ends[link.port] = node, other
-            if link.rate_bps:
-                rates_bps[link.port] = link.rate_bps
-            if link.kind == "host":
-                hosts.append(node if link.direction == "up" else other)
-        return usual_rates_bps(hosts, ends, rates_bps)
 
     def lost_ns(self, piece: Piece) -> int:
         """Return the time of a piece beyond its nominal time."""

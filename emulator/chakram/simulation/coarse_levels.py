@@ -143,15 +143,16 @@ def _level_run(
     experiment, transport = resolved.experiment, resolved.transport
     faults = experiment.faults.links
     links = {link.name: link for link in topology.links}
+    rates_bps: dict[str, int] = {}
+    for fault in faults:
+        if fault.rate_bps is not None:
+            for port in fault.ends(links[fault.link]):
+                known_bps = rates_bps.get(port, fault.rate_bps)
+                rates_bps[port] = min(known_bps, fault.rate_bps)
     network, number_of = network_of(
         topology,
         without={fault.link for fault in faults if fault.kind == "down"},
-        rates_bps={
-            port: fault.rate_bps
-            for fault in faults
-            if fault.rate_bps is not None
-            for port in fault.ends(links[fault.link])
-        },
+        rates_bps=rates_bps,
     )
     seed: int | None = experiment.seed
     if _is_foreign(experiment) and len(network.hosts) == network.routers:
@@ -174,7 +175,7 @@ def _level_run(
         )
     else:
         traffic = MessageLevel(network, times, seed=seed)
-    rates_bps = {
+    local_bps = {
         job.name: job.placement.local_rate_bps
         for job in resolved.jobs
         if job.placement.local_rate_bps is not None
@@ -184,7 +185,7 @@ def _level_run(
     ports = plan.ports()
     place_of = {}
     for rank in plan.ranks():
-        rate_bps = rates_bps.get(rank.program.job)
+        rate_bps = local_bps.get(rank.program.job)
         if rate_bps is not None:
             name = server_of[rank.port]
             place_of[rank.number] = LocalPlace(

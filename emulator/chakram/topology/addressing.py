@@ -179,7 +179,9 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
                 "addressing",
                 f"there are not enough addresses in {space.text} for the "
                 f"{len(members)} hosts of {switch}",
-                "use fewer leaves or fewer hosts per leaf",
+                "use addressing: ipv6, fewer leaves or fewer hosts per leaf"
+                if family == IPV4
+                else "use fewer leaves or fewer hosts per leaf",
             )
         used = (
             _USUAL_ADDRESSES if len(members) + 2 < _USUAL_ADDRESSES else _MOST_ADDRESSES

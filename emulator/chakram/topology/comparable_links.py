@@ -1,8 +1,10 @@
 """Links that ought to have the same rate: those between the same tiers."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from statistics import median_high
+
+from chakram.records.run_records import LinkRecord
 
 
 def usual_rates_bps(
@@ -42,3 +44,21 @@ def usual_rates_bps(
         rate_bps = median_high(rates_bps[name] for name in names)
         usual |= dict.fromkeys(names, rate_bps)
     return usual
+
+
+def usual_port_rates_bps(links: Collection[LinkRecord]) -> dict[str, int]:
+    """Return the usual rate at each port that has a rate, from records of links."""
+    known = [(link, link.port) for link in links if link.port is not None]
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for link, port in known:
+        nodes[link.link].append(port.rpartition(":")[0])
+    hosts = [
+        port.rpartition(":")[0]
+        for link, port in known
+        if link.kind == "host" and link.direction == "up"
+    ]
+    return usual_rates_bps(
+        hosts,
+        {port: (nodes[link.link][0], nodes[link.link][-1]) for link, port in known},
+        {port: link.rate_bps for link, port in known if link.rate_bps},
+    )

@@ -73,7 +73,7 @@ def sequence(queue: ScriptedQueue, *stages: Stage) -> StageSequence:
         stages=list(stages), order=[(number, 1) for number in range(len(stages))]
     )
     names: Any = [stage.name for stage in stages]
-    return StageSequence(queue, "lab", "otg", plan, names, {})  # type: ignore[arg-type]
+    return StageSequence(queue, "lab", "otg", plan, names, {})  # type: ignore[arg-type] # a made queue
 
 
 async def ended(stages: StageSequence) -> None:

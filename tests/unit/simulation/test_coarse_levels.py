@@ -123,8 +123,21 @@ def test_no_path_has_a_link_that_is_down(level: str, tmp_path: Path) -> None:
     )
     assert found["leaf0-spine0"].bytes == carried
     assert down.manifest.link_faults[0]["kind"] == "down"
-    with pytest.raises(FabricError, match="no path leads to host h0"):
-        simulated(tmp_path, faults__links="[{kind: down, link: h0-leaf0}]")
+
+
+@pytest.mark.parametrize(
+    ("names", "hosts"),
+    [
+        (["h0-leaf0"], "host h0"),
+        (["leaf0-spine0", "leaf0-spine1"], "host h0 to host h2"),
+    ],
+)
+def test_hosts_without_a_path_are_named(
+    names: list[str], hosts: str, tmp_path: Path
+) -> None:
+    faults = ", ".join(f"{{kind: down, link: {name}}}" for name in names)
+    with pytest.raises(FabricError, match=f"no path leads .*{hosts}"):
+        simulated(tmp_path, faults__links=f"[{faults}]")
 
 
 @pytest.mark.parametrize("level", ["message", "flow"])
@@ -136,11 +149,18 @@ def test_degraded_links_have_their_rate(level: str, tmp_path: Path) -> None:
     )
     degraded = simulated(tmp_path, faults__links=f"[{faults}]", **changes)
     slower = simulated(tmp_path, **changes | {"fabric__links__host__rate": "250Mbit"})
+    # The lowest of several rates counts, and no fault makes a link faster.
+    names.append(names[0])
+    more = ", ".join(f"{{kind: degrade, link: {name}, rate: 2Gbit}}" for name in names)
+    several = simulated(tmp_path, faults__links=f"[{faults}, {more}]", **changes)
+    plain = simulated(tmp_path, **changes)
+    faster = simulated(tmp_path, faults__links=f"[{more}]", **changes)
     times_ns = [
         [each.duration_ns for each in results.collectives()]
-        for results in (degraded, slower)
+        for results in (degraded, slower, several, plain, faster)
     ]
-    assert times_ns[0] == times_ns[1]
+    assert times_ns[0] == times_ns[1] == times_ns[2]
+    assert times_ns[3] == times_ns[4] != times_ns[0]
 
 
 def test_header_states_the_simulated_effects(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from chakram import simulate
 from chakram.run_directory.reader import RunResults
-from chakram.simulation import coarse_levels
+from chakram.simulation import coarse_levels, recorded_ranks
 
 DRAWS = 30
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -139,6 +139,25 @@ def test_ranks_that_differ_are_simulated_one_by_one(
     experiment["faults"] = {"links": list(faults)}
     is_equal = request.node.callspec.id == "nothing"
     assert is_folded(simulated(tmp_path, experiment)) == is_equal
+
+
+def test_ranks_of_a_large_folded_job_are_recorded_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coarse_levels, "MOST_FLOWS", 0)
+    monkeypatch.setattr(recorded_ranks, "MOST_RANKS", 4)
+    monkeypatch.setattr(recorded_ranks, "_WANTED", 4)
+    monkeypatch.setattr(recorded_ranks, "_SMALL_GROUPS", ())
+    experiment = drawn(0)
+    experiment["jobs"][0]["trace"] |= {"ranks": 8, "streams": [STREAM]}
+    experiment["fabric"]["topology"] = {"single_switch": {"hosts": 8}}
+    folded = simulated(tmp_path, experiment)
+    assert is_folded(folded)
+    monkeypatch.setattr(coarse_levels, "is_symmetric", lambda *_: False)
+    assert contents(folded) == contents(simulated(tmp_path, experiment))
+    assert {row["rank"] for row in folded.table("operations").to_pylist()} == {
+        *(0, 2, 4, 6)
+    }
 
 
 def test_few_messages_are_recorded_one_by_one_instead(tmp_path: Path) -> None:

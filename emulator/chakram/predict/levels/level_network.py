@@ -8,7 +8,7 @@ link and a down link, or the host itself.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from chakram.foundation.errors import FabricError
@@ -160,7 +160,7 @@ class LevelNetwork:
 def network_of(
     topology: Topology,
     *,
-    without: Container[str] = (),
+    without: Collection[str] = (),
     rates_bps: Mapping[str, int] | None = None,
 ) -> tuple[LevelNetwork, Mapping[str, int]]:
     """Return the network of a topology, and the numbers of its hosts by name.
@@ -169,11 +169,10 @@ def network_of(
         topology: Hosts, switches and links.
         without: Names of links between switches that are down, so that no path has
             them.
-        rates_bps: Rates that differ from the topology, by the port at which a
-            direction begins.
+        rates_bps: Upper limits of rates, by the port at which a direction begins.
 
     Raises:
-        FabricError: If the link of a host is down.
+        FabricError: If links that are down separate hosts.
     """
     rates_bps = rates_bps or {}
     switches = frozenset(topology.switches)
@@ -201,7 +200,7 @@ def network_of(
             links.append(
                 LevelLink(
                     name=str(end),
-                    rate_bps=rates_bps.get(str(end), link.rate_bps),
+                    rate_bps=_lower(link.rate_bps, rates_bps.get(str(end))),
                     delay_ns=link.delay_ns,
                     to=number_of.get(other.node),
                 )
@@ -219,4 +218,21 @@ def network_of(
         links=tuple(links),
         leaving=tuple(map(tuple, leaving)),
     )
+    if without:
+        reached = network._distances(network.hosts[0].router)
+        for name, host in zip(topology.hosts, network.hosts, strict=True):
+            if host.router not in reached:
+                raise FabricError(
+                    f"links {', '.join(sorted(without))}",
+                    f"are down, so that no path leads from host {topology.hosts[0]} to "
+                    f"host {name}",
+                    "choose links with others beside them",
+                )
     return network, {host: number for number, host in enumerate(topology.hosts)}
+
+
+def _lower(rate_bps: int | None, limit_bps: int | None) -> int | None:
+    """Return the lower rate. None means no limit."""
+    if rate_bps is None or limit_bps is None:
+        return limit_bps if rate_bps is None else rate_bps
+    return min(rate_bps, limit_bps)
