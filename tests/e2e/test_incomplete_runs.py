@@ -84,6 +84,7 @@ class Kind(NamedTuple):
         prefix: Of the command line.
         killed_at: Before which file is in its place the command is killed.
         verb: ``run``, or ``simulate``, which samples links too.
+        at_once: Whether it ends before the next one starts, because it would begin.
     """
 
     end: Callable[[RunProcess], None]
@@ -93,6 +94,7 @@ class Kind(NamedTuple):
     prefix: tuple[str, ...] = ()
     killed_at: str = ""
     verb: str = "run"
+    at_once: bool = False
 
 
 SMALL = moe(4) | {"compute": {"from": "trace"}, "size_scale": "1/64"}
@@ -101,7 +103,9 @@ ENDLESS = {"iterations": {"warmup": 0, "measured": 100_000}}
 TWO_SHARDS = {"agents": {"shards": 2}}
 FEW = {"iterations": {"warmup": 1, "measured": 3}}
 KINDS = {
-    "interrupted before it began": Kind(interrupted_before_it_began, FAILED),
+    "interrupted before it began": Kind(
+        interrupted_before_it_began, FAILED, at_once=True
+    ),
     "killed": Kind(killed, KILLED),
     "killed in its first iteration": Kind(killed_in_the_first_iteration, KILLED, LONG),
     "killed as it ended": Kind(
@@ -152,8 +156,11 @@ def processes(
                     killed_at=kind.killed_at,
                 )
             found[name] = stack.enter_context(process)
+            if kind.at_once:
+                kind.end(process)
         for name, process in found.items():
-            KINDS[name].end(process)
+            if not KINDS[name].at_once:
+                KINDS[name].end(process)
         for name, process in found.items():
             if KINDS[name].status != RUNNING:
                 process.process.wait(PATIENCE_S)
