@@ -180,7 +180,7 @@ def _header(summary: Summary) -> list[str]:
 
 
 def _drawn(summary: Summary) -> list[str]:
-    """Return a note if predictions chose paths at random."""
+    """Return a note if predictions are ranges."""
     draws = max(
         (each.draws for row in summary.rows for each in row.predictions.values()),
         default=1,
@@ -188,8 +188,8 @@ def _drawn(summary: Summary) -> list[str]:
     if draws == 1:
         return []
     return [
-        f"# simulated  median of {draws} draws of the unknown paths; dev: deviation "
-        "from the range of the draws"
+        f"# simulated  median of {draws} simulations of unknown paths or host delays; "
+        "dev: deviation from their range"
     ]
 
 

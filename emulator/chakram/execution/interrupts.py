@@ -33,7 +33,7 @@ class Interrupts:
     def __init__(self, what: str = "run") -> None:
         self._what = what
         self.name: str | None = None
-        self.listener: Callable[[str], None] | None = None
+        self.listener: Callable[[str], object] | None = None
         self._task: asyncio.Task[object] | None = None
         self._before: dict[signal.Signals, object] = {}
 

@@ -15,11 +15,21 @@ from chakram.control.events import CountersSnapshot, HostCounters, NicCounters
 from chakram.execution.state import Phase
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState
-from chakram.records.counter_slots import fault_slot, slot
+from chakram.records.counter_slots import (
+    FCT_BUCKETS,
+    distribution_slot,
+    fault_slot,
+    slot,
+)
 from chakram.records.row_layout import FLOW_FIELDS, RecordRows
 from chakram.records.run_records import CollectiveIdentity
 from chakram.summary.collectives_in_flight import CollectivesInFlight
-from chakram.summary.generator_health import GeneratorHealth, ShardHealth, agent_health
+from chakram.summary.generator_health import (
+    GeneratorHealth,
+    ShardHealth,
+    agent_health,
+    median_ns,
+)
 from chakram.summary.interval_lines import AgentSample, agent_sample
 
 if TYPE_CHECKING:
@@ -218,6 +228,15 @@ class Observer:
             agent: agent_health(values, self._shards[agent].values())
             for agent, values in sorted(self._counters.items())
         }
+
+    def round_trips_ns(self) -> dict[str, float]:
+        """Return the median of the round trips, by agent with any."""
+        first = distribution_slot("round_trip")
+        found = {
+            agent: median_ns(values[first : first + FCT_BUCKETS])
+            for agent, values in self._counters.items()
+        }
+        return {agent: time_ns for agent, time_ns in found.items() if time_ns}
 
     def disturbed(self, faults: int) -> list[int]:
         """Return how many packets each fault has disturbed, for *faults* faults."""

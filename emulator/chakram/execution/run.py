@@ -27,9 +27,16 @@ from chakram.execution.preflight_session import Preflight
 from chakram.execution.separate_process import apart
 from chakram.execution.session import Session
 from chakram.fabric.labs.link_counters import LabCounters
-from chakram.foundation.errors import ChakramError, FabricError
+from chakram.foundation.errors import ChakramError, FabricError, RunFailed
+from chakram.foundation.units import format_time
 from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.switch_fabric import port_names
+from chakram.preparation.host_delays import (
+    as_range,
+    differs,
+    may_stall,
+    times_with_host_delays,
+)
 from chakram.preparation.link_fault_times import LinkFaults
 from chakram.preparation.link_records import directions_of
 from chakram.preparation.predictions import (
@@ -75,7 +82,7 @@ if TYPE_CHECKING:
     from chakram.metrics.state import MetricsState
     from chakram.plan.plan import Plan
     from chakram.preparation.resolved_run import ResolvedRun
-    from chakram.records.run_records import LinkRecord
+    from chakram.records.run_records import CollectiveKey, LinkRecord
     from chakram.run_directory.writer import RunDirectory
 
 
@@ -308,7 +315,49 @@ class Run:
                     if experiment.faults.links:
                         await world.disturb_links(())
                     self._directory.add_link_samples(await self._samples(world))
+            await self._predict_with_host_delays(plan, world)
             self._progress.phase("collecting")
+
+    async def _predict_with_host_delays(self, plan: Plan, world: World) -> None:
+        """Make predictions ranges if the hosts' delays matter to a small window."""
+        undelayed, topology = self.reference.predictions, world.topology
+        round_trips_ns = self._observer.round_trips_ns()
+        if topology is None or not undelayed:
+            return
+        if not may_stall(plan, topology, round_trips_ns.values()):
+            return
+        self._progress.phase("simulating with the delays of the hosts")
+        seed = self._experiment.seed
+        simulation = asyncio.create_task(
+            apart(
+                times_with_host_delays,
+                plan,
+                topology,
+                seed,
+                path_draws(self._experiment.fabric, topology, seed, known=world.ecmp),
+                self._experiment.faults,
+                round_trips_ns,
+            )
+        )
+        # The measurements are complete, so a signal ends the simulation only.
+        self._interrupts.listener = simulation.cancel
+        try:
+            await asyncio.wait([simulation])
+        finally:
+            self._interrupts.listener = None
+            simulation.cancel()
+        # Without these times, the prediction remains.
+        with suppress(RunFailed, asyncio.CancelledError):
+            delay_ns, delayed = simulation.result()
+            if delayed and differs(undelayed, delayed):
+                self.reference.predictions = as_range(undelayed, delayed)
+                self._show_predictions(plan, **medians(self.reference.predictions))
+                self.reference.notes += (
+                    "simulated times are ranges: hosts delay what they send and "
+                    f"receive by about "
+                    f"{format_time(delay_ns / self._experiment.dilation)}, which is "
+                    "long for this window; raise transport.window",
+                )
 
     async def _open_telemetry(self, stack: AsyncExitStack, world: World) -> None:
         """Begin to read the switches, if the experiment wants their counters."""
@@ -476,13 +525,19 @@ class Run:
             self.reference.notes += notes
             for note in notes:
                 self._progress.note(note)
+        self._show_predictions(
+            plan,
+            bound=self.reference.bounds,
+            alone=self.reference.alone,
+            **medians(self.reference.predictions),
+        )
+
+    def _show_predictions(
+        self, plan: Plan, **times_ns: dict[CollectiveKey, int]
+    ) -> None:
         identities = OperationTable(plan).identities
-        for source, times_ns in (
-            ("bound", self.reference.bounds),
-            ("alone", self.reference.alone),
-            *medians(self.reference.predictions).items(),
-        ):
-            self._metrics.set_predictions(source, times_ns, identities)
+        for source, each in times_ns.items():
+            self._metrics.set_predictions(source, each, identities)
 
     def _begin(
         self,

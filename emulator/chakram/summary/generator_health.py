@@ -180,6 +180,22 @@ def time_bounds(counts: Sequence[int]) -> TimeBounds:
     )
 
 
+def median_ns(counts: Sequence[int]) -> float | None:
+    """Return the median of a histogram, interpolated, or None if it is empty.
+
+    Args:
+        counts: Counts by bucket, with the bounds ``FCT_BUCKET_BOUNDS_NS``.
+    """
+    rest = sum(counts) / 2
+    least_ns = 0
+    for count, most_ns in zip(counts, FCT_BUCKET_BOUNDS_NS, strict=False):
+        if count and rest <= count:
+            return least_ns + (most_ns - least_ns) * rest / count
+        rest -= count
+        least_ns = most_ns
+    return None
+
+
 def _nearest_rank(counts: Sequence[int], rank: int) -> int | None:
     """Return the bound of the bucket that contains the time of *rank*, from 1."""
     for count, bound_ns in zip(counts, FCT_BUCKET_BOUNDS_NS, strict=False):

@@ -79,8 +79,10 @@ def test_path_draws_are_shown() -> None:
     small = summary()
     prediction = Prediction(time_ns=1.0, deviation=0.0, draws=5)
     row = replace(small.rows[0], predictions={"simulate": prediction})
-    assert "median of 5 draws" in render_table(replace(small, rows=(row,)))
-    assert "draws" not in render_table(small)
+    assert "median of 5 simulations of unknown paths" in render_table(
+        replace(small, rows=(row,))
+    )
+    assert "of unknown paths" not in render_table(small)
 
 
 def test_lines_are_aligned_and_fit() -> None:

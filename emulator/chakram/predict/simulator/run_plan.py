@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from chakram.foundation.errors import PlanError, RunFailed
 from chakram.native.huge_pages import use_huge_pages
@@ -75,6 +76,8 @@ class SimulationResult:
             disturbance.
         disturbed: Number of disturbed packets, by fault of the plan.
         resent_for_timeout: Number of packets retransmitted after a timeout.
+        round_trips: Counts of round-trip times by agent, by bucket of
+            ``FCT_BUCKET_BOUNDS_NS``.
     """
 
     records: RecordRows
@@ -94,6 +97,7 @@ class SimulationResult:
     injected: dict[str, int]
     disturbed: tuple[int, ...]
     resent_for_timeout: int
+    round_trips: dict[str, tuple[int, ...]]
 
 
 def simulate_plan(
@@ -193,7 +197,19 @@ def simulate_plan(
         faults=faults,
         burst_packets=burst_packets if whole_bursts else 1,
         packet_faults=len(settings.faults),
+        round_trips=_round_trips(plan, endpoints),
     )
+
+
+def _round_trips(
+    plan: Plan, endpoints: Sequence[Endpoint]
+) -> dict[str, tuple[int, ...]]:
+    """Return the counts of round-trip times by agent."""
+    ports = iter([each.engine.round_trips.snapshot().counts for each in endpoints])
+    return {
+        agent.agent: tuple(map(sum, zip(*islice(ports, len(agent.ports)), strict=True)))
+        for agent in plan.agents
+    }
 
 
 def _bursts(
@@ -237,6 +253,7 @@ def _result(
     faults: Sequence[LinkFault],
     burst_packets: int,
     packet_faults: int,
+    round_trips: dict[str, tuple[int, ...]],
 ) -> SimulationResult:
     """Return the records and counters of a simulation that has ended."""
     records = RecordRows()
@@ -271,6 +288,7 @@ def _result(
             for endpoint in endpoints
             for pair in endpoint.engine.queue_pairs()
         ),
+        round_trips=round_trips,
     )
 
 
