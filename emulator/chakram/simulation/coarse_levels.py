@@ -29,6 +29,7 @@ from chakram.predict.levels.run_plan import LevelRun, LocalPlace
 from chakram.predict.levels.symmetry import is_symmetric
 from chakram.preparation.link_fault_times import LinkFaults
 from chakram.simulation.common import ended, simulated_topology, simulating
+from chakram.simulation.expected_cost import cost_at_level
 from chakram.simulation.recorded_ranks import recorded_ranks
 from chakram.summary.run_summary import SIMULATE
 
@@ -84,6 +85,9 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
         transport=described, banners=(*banners, *directory.manifest.banners)
     )
     directory.begin(plan, recorded=recorded)
+    cost = cost_at_level(experiment.simulation.level, count)
+    if not run.is_folded and (note := cost.note()):
+        progress.note(note)
     progress.phase("simulating")
     with simulating(directory):
         progress.iterations(0, count, "message")

@@ -27,6 +27,7 @@ from chakram.preparation.run_description import (
 )
 from chakram.run_directory.message_columns import MessageColumns
 from chakram.simulation.common import ended, simulated_topology, simulating
+from chakram.simulation.expected_cost import cost_of_packets
 from chakram.summary.run_summary import SIMULATE
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
     directory.begin(plan, ports=port_names(topology))
     switching = experiment.fabric.switching(experiment.seed)
     total = max(plan.iterations_of().values())
+    note = cost_of_packets(plan, topology).note()
+    if note is not None:
+        progress.note(note)
     progress.phase("simulating")
     with simulating(directory):
         least = bounds(plan, topology)
