@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -58,7 +59,11 @@ def found_in(folder: Path, shape: str, *faults: dict[str, Any], **more: Any) -> 
 
 
 def simulated(
-    folder: Path, shape: str, *faults: dict[str, Any], **more: Any
+    folder: Path,
+    shape: str,
+    *faults: dict[str, Any],
+    transport: dict[str, Any] | None = None,
+    **more: Any,
 ) -> RunResults:
     """Return a simulated run with faults."""
     document = {
@@ -81,7 +86,7 @@ def simulated(
             **SHAPES[shape],
             **more,
         },
-        "transport": {"retransmit_timeout": "200ms"},
+        "transport": {"retransmit_timeout": "200ms", **(transport or {})},
         "faults": {"links": list(faults)},
         "predict": ["bound"],
     }
@@ -401,3 +406,66 @@ def test_loss_that_is_too_rare_to_fit_is_found_by_its_retransmissions(
     assert (finding.suspect.cause, finding.suspect.place) == ("loss", "h2-leaf0 up")
     assert 0.1 < finding.saving.share < finding.saving.high
     assert finding.saving.low == 0
+
+
+DELAY = 200_000
+"""Time in ns by which hosts delay what they send and receive."""
+
+
+def with_small_window(
+    folder: Path, *faults: dict[str, Any], delay: str = f"{DELAY}ns"
+) -> RunResults:
+    """Return a simulated run as if its hosts, not its links, had delayed packets."""
+    host = {"rate": "100Mbit", "delay": delay}
+    transport = {"window": "1KiB", "path_mtu": 1024}
+    results = simulated(
+        folder, "star", *faults, links={"host": host}, transport=transport
+    )
+    path = results.path / "run.json"
+    manifest = json.loads(path.read_text())
+    del manifest["experiment"]["fabric"]["links"]["host"]["delay"]
+    round_trip = {"count": 100, "p50_ns": 1_024_000, "p99_ns": 2_048_000}
+    manifest["generator"] = {"local": {"round_trip": round_trip}}
+    path.write_text(json.dumps(manifest))
+    return open_run(results.path)
+
+
+def test_no_link_is_slow_if_hosts_cannot_fill_a_small_window(tmp_path: Path) -> None:
+    found = fit(with_small_window(tmp_path))
+    assert names(found) == [("generator slow", "all hosts")]
+    ((best, rivals),) = found.found
+    assert best.assumed[0].delay_ns == pytest.approx(DELAY, rel=0.05)
+    assert not rivals
+    assert found.is_delayed
+    assert found.is_explained
+    assert found.null_misfit > 0.3
+
+
+def test_a_slow_link_is_found_beside_delays_of_all_hosts(tmp_path: Path) -> None:
+    fault = {"kind": "degrade", "link": "h4-s0", "direction": "up", "rate": "25Mbit"}
+    found = fit(with_small_window(tmp_path, fault))
+    assert set(names(found)) == {
+        ("generator slow", "all hosts"),
+        ("slow link", "h4-s0 up"),
+    }
+
+
+def test_a_slow_link_is_no_delay_of_hosts(tmp_path: Path) -> None:
+    fault = {"kind": "degrade", "link": "h4-s0", "direction": "up", "rate": "25Mbit"}
+    found = fit(with_small_window(tmp_path, fault, delay="0ns"))
+    assert names(found) == [("slow link", "h4-s0 up")]
+
+
+@pytest.mark.parametrize("is_delayed", [True, False])
+def test_poor_fit_proves_no_slow_link_if_hosts_are_delayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_delayed: bool
+) -> None:
+    fault = {"kind": "degrade", "link": "h4-s0", "direction": "up", "rate": "25Mbit"}
+    results = with_small_window(tmp_path, fault, delay="0ns")
+    found = replace(fit(results), misfit=0.4, is_delayed=is_delayed)
+    monkeypatch.setattr(verification, "SIMULATE", "another world")
+    monkeypatch.setattr(verification, "fit", lambda *_, **__: found)
+    verdict = verification.verify(results, why_of(results)).verdict
+    assert verdict is not None
+    causes = {each.suspect.cause for each in verdict.faults}
+    assert causes == (set() if is_delayed else {"slow link"})

@@ -20,6 +20,7 @@ from chakram.plan.plan import Plan
 from chakram.plan.port_plan import PortPlan
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
+from chakram.preparation.host_delays import with_delay
 from chakram.preparation.job_loading import LoadedJob, load_jobs
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.resolved_run import resolve
@@ -41,22 +42,24 @@ class Assumption:
 
     Attributes:
         kind: As in ``LinkFault``, or ``avoided``: the switch selects other equal-cost
-            ports although the link is up.
-        port: Name of the port where the link direction begins.
+            ports although the link is up, or ``host delay``: all hosts delay packets.
+        port: Name of the port where the link direction begins.  Empty for all hosts.
         rate_bps: Rate of a slow link.
         probability: Probability of losing a packet.
         at_ns: Start of the fault in ns after the start of the first iteration.
         until_ns: End of the fault in ns after the start of the first iteration.
         classes: Traffic classes that are paused.
+        delay_ns: Time by which hosts delay what they send, and what they receive.
     """
 
-    kind: FaultKind | Literal["avoided"]
+    kind: FaultKind | Literal["avoided", "host delay"]
     port: str
     rate_bps: int | None = None
     probability: float | None = None
     at_ns: int = 0
     until_ns: int = NEVER
     classes: tuple[int, ...] = ()
+    delay_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +250,9 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
         plan = job_alone(plan, variant.alone)
     switching = experiment.fabric.switching(experiment.seed)
     wire, always = _faster_ports(changed, variant.port_rates_bps)
+    delay_ns = sum(each.delay_ns for each in variant.assumed)
+    if delay_ns:
+        wire = with_delay(wire, delay_ns)
     numbers = {name: at for at, name in enumerate(port_names(topology))}
     always += [
         LinkFault(
@@ -259,7 +265,7 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
             classes=each.classes,
         )
         for each in variant.assumed
-        if each.kind != "avoided"
+        if each.kind != "avoided" and each.kind != "host delay"
     ]
     ecmp = variant.ecmp or switching.ecmp
     switching = replace(switching, ecmp=_narrowed(ecmp, topology, variant.assumed))

@@ -28,6 +28,7 @@ from chakram.analysis.simulation_misfit import (
 )
 from chakram.diagnosis.counted_paths import counted_paths
 from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant, variant_of
+from chakram.diagnosis.design_limits import ALL_HOSTS
 from chakram.diagnosis.fault_proposals import (
     CANDIDATES,
     LOSSES,
@@ -37,7 +38,8 @@ from chakram.diagnosis.fault_proposals import (
 from chakram.diagnosis.run_evidence import generator_waits, is_generator_bound
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
 from chakram.foundation.errors import ChakramError, InputError
-from chakram.foundation.units import format_rate
+from chakram.foundation.units import format_rate, format_time
+from chakram.preparation.host_delays import may_stall
 
 if TYPE_CHECKING:
     from chakram.run_directory.reader import RunResults
@@ -95,6 +97,9 @@ simulation without the fault."""
 
 _MOST_FAULTS = 3
 
+_LEAST_DELAY = 1 / 256
+"""Minimum delay of a host to simulate, as a share of the median round trip."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
@@ -114,6 +119,8 @@ class Fit:
         measured_ns: Mean time of a measured iteration.
         late: By host whose data plane was late, the share of the time.
         unfitted: A loss that counters prove, but that does not improve the fit, if any.
+        is_delayed: Whether round trips take longer than a window, so that delays of
+            hosts may have limited the rate.
     """
 
     variant: Variant
@@ -128,6 +135,7 @@ class Fit:
     measured_ns: float
     late: Mapping[str, float]
     unfitted: Hypothesis | None = None
+    is_delayed: bool = False
 
     @property
     def is_explained(self) -> bool:
@@ -167,6 +175,13 @@ class _Search:
         self._noise = median(self._waits.values()) if self._waits else 0.0
         self._late = late_hosts(self._waits)
         self._is_late = is_generator_bound(results)
+        self._round_trip_ns = max(
+            (
+                each.round_trip.p50_ns or 0
+                for each in results.manifest.generator.values()
+            ),
+            default=0,
+        )
         run, shown = self._runs.simulated(self._null)
         for variant in counted_paths(results, self._null, run):
             if time.monotonic() > self._search_until_s:
@@ -195,7 +210,8 @@ class _Search:
         self._unfitted: Hypothesis | None = None
 
     def fit(self) -> Fit:
-        found, variant = self._searched(self._null, [])
+        delayed = self._host_delay()
+        found, variant = self._found_with(delayed)
         if is_random(variant.assumed):
             # Random losses mask slow links, except in messages without losses.
             self._runs.select(is_intact=True)
@@ -215,6 +231,74 @@ class _Search:
             measured_ns=self._runs.measured.whole.iteration_ns,
             late=self._late,
             unfitted=None if found else self._unfitted,
+            is_delayed=delayed is not None,
+        )
+
+    def _host_delay(self) -> Hypothesis | None:
+        """Return the delay of all hosts that fits most pairs of ranks.
+
+        None if the delay cannot matter, because a window outlasts its round trips.
+        """
+        run, shown = self._runs.simulated(self._null)
+        longest_ns = self._round_trip_ns
+        if self._excess(shown) <= _LEAST_MISFIT or not may_stall(
+            run.plan, run.topology, [longest_ns]
+        ):
+            return None
+        low, high = log(_LEAST_DELAY * longest_ns), log(longest_ns)
+        best = None
+        for _ in range(_STEPS + _MORE_STEPS):
+            delay_ns = round(exp((low + high) / 2))
+            assumed = Assumption(kind="host delay", port="", delay_ns=delay_ns)
+            shown_or_none = self._runs.attempt(self._null, (assumed,))
+            if shown_or_none is None or self._excess(shown_or_none) < 0:
+                high = log(delay_ns)
+            else:
+                low = log(delay_ns)
+            if shown_or_none is not None:
+                best = Hypothesis(
+                    cause="generator slow",
+                    place=ALL_HOSTS,
+                    assumed=(assumed,),
+                    evidence="a window is smaller than what fits into a round trip, as "
+                    "hosts delay all they send and receive by about "
+                    + format_time(delay_ns / self._null.experiment.dilation),
+                    misfit=self._misfit(shown_or_none),
+                )
+        return best
+
+    def _found_with(self, delayed: Hypothesis | None) -> tuple[list[_Found], Variant]:
+        """Return faults, and the variant with them.
+
+        Args:
+            delayed: The delay of hosts, which is a fault if the run then fits better.
+        """
+        if delayed is None:
+            return self._searched(self._null, [])
+        until_s = self._until_s
+        self._until_s = (time.monotonic() + until_s) / 2
+        with_delay = self._searched(
+            replace(self._null, assumed=delayed.assumed), [(delayed, ())]
+        )
+        self._until_s = until_s
+        return min(
+            (with_delay, self._searched(self._null, [])),
+            key=lambda each: self._misfit(self._runs.simulated(each[1])[1]),
+        )
+
+    def _excess(self, shown: Halves) -> float:
+        """Return the median over pairs of ranks of log(measured / simulated time)."""
+        measured_ns, simulated_ns = (
+            self._runs.measured.whole.flow_ns,
+            shown.whole.flow_ns,
+        )
+        return median(
+            [
+                log(time_ns / simulated_ns[pair])
+                for pair, time_ns in measured_ns.items()
+                if time_ns and simulated_ns.get(pair)
+            ]
+            or [0.0]
         )
 
     def _searched(

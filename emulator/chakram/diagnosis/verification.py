@@ -252,7 +252,8 @@ def _of_network(
         error=error,
         least=least,
         noise=fitted.noise,
-        is_poor=not fitted.is_explained and fitted.misfit > _POOR_MISFIT,
+        is_poor=not fitted.is_explained
+        and (fitted.is_delayed or fitted.misfit > _POOR_MISFIT),
     )
     notes += [
         f"{each.suspect.cause} at {each.suspect.place} would save "
@@ -328,7 +329,9 @@ def _suspect_of(hypothesis: Hypothesis, why: Why) -> Suspect:
         cause=hypothesis.cause,
         place=hypothesis.place,
         evidence=evidence,
-        advice=ADVICE[hypothesis.cause],
+        advice="raise transport.window, or use lower rates."
+        if hypothesis.assumed[0].kind == "host delay"
+        else ADVICE[hypothesis.cause],
         remedy="simulated without it",
     )
 

@@ -58,6 +58,20 @@ def may_stall(plan: Plan, topology: Topology, round_trips_ns: Iterable[float]) -
     )
 
 
+def with_delay(topology: Topology, delay_ns: int) -> Topology:
+    """Return a fabric whose hosts delay all packets that they send or receive."""
+    hosts = frozenset(topology.hosts)
+    return replace(
+        topology,
+        links=tuple(
+            replace(link, delay_ns=link.delay_ns + delay_ns)
+            if link.a.node in hosts
+            else link
+            for link in topology.links
+        ),
+    )
+
+
 def times_with_host_delays(
     plan: Plan,
     topology: Topology,
@@ -102,15 +116,7 @@ def times_with_host_delays(
         delay_ns += step_ns
         if delay_ns <= 0:
             return 0, {}
-        delayed = replace(
-            topology,
-            links=tuple(
-                replace(link, delay_ns=link.delay_ns + delay_ns)
-                if link.a.node in topology.hosts
-                else link
-                for link in topology.links
-            ),
-        )
+        delayed = with_delay(topology, delay_ns)
         if abs(step_ns) < LEAST_SPREAD * delay_ns:
             break
     times, _ = simulate_draws(plan, delayed, seed, draws, faults)
