@@ -21,7 +21,9 @@ MOST_MESSAGES = 5_000
 
 def check_bounds(plan: Plan, topology: Topology, result: SimulationResult) -> None:
     """Fail if anything in a simulation was faster than its bound."""
-    from chakram.preparation.predictions import bounds
+    from chakram.preparation.schedule_bounds import (
+        bounds,
+    )
     from chakram.records.collective_assembly import CollectiveJoiner
     from chakram.records.named_rows import OperationTable
     from chakram.records.row_layout import FlowRow, rows_of

@@ -21,8 +21,10 @@ from chakram.plan.transport import TransportPlan
 from chakram.preparation.predictions import (
     alone_events,
     alone_times,
-    bounds,
     simulate,
+)
+from chakram.preparation.schedule_bounds import (
+    bounds,
 )
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.switch.ecmp import DrawnPaths, Flow

@@ -15,7 +15,8 @@ from chakram.plan.plan import TransportPlan
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.predict.paths import FabricModel
 from chakram.predict.topology_to_fabric_model import fabric_model
-from chakram.preparation.predictions import alone_times, bounds
+from chakram.preparation.predictions import alone_times
+from chakram.preparation.schedule_bounds import bounds
 from chakram.program.operations import Operation
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching

@@ -17,7 +17,8 @@ from chakram._compiled import status
 from chakram.config.experiment import parse_experiment
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.predictions import bounds, durations
+from chakram.preparation.predictions import durations
+from chakram.preparation.schedule_bounds import bounds
 from tests.experiments import planned_run
 from tests.made_plans import flow_rows
 

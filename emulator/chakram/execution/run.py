@@ -43,9 +43,7 @@ from chakram.preparation.predictions import (
     FEW_EVENTS,
     alone_events,
     alone_times,
-    bounds,
     early_timeouts,
-    fair_times,
     medians,
     path_draws,
     simulate_draws,
@@ -58,6 +56,10 @@ from chakram.preparation.run_description import (
     injected_banners,
     invalid_banners,
     verification_banners,
+)
+from chakram.preparation.schedule_bounds import (
+    bounds,
+    fair_times,
 )
 from chakram.records.counter_slots import INJECTED, INVALID
 from chakram.records.named_rows import OperationTable

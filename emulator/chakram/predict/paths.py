@@ -136,6 +136,7 @@ class Paths:
         parts: Number of parts of a message, each on its own path.
         message_bytes: Maximum size of a work request, above which messages are split. 0
             means no limit.
+        has_acks: Whether acknowledgments take time to return.
     """
 
     def __init__(
@@ -146,25 +147,22 @@ class Paths:
         verb: str,
         parts: int = 1,
         message_bytes: int = 0,
+        has_acks: bool = True,
     ) -> None:
         self._fabric = fabric
         self._path_mtu = path_mtu
         self._verb = verb
+        self._has_acks = has_acks
         self._parts = parts
         self._is_whole = parts == 1 and not message_bytes
         self._paths: dict[tuple[int, int], Path] = {}
         self._lines: dict[object, int] = {}
         self._messages: dict[tuple[Route, int], Message] = {}
 
-    @property
-    def lines(self) -> int:
-        """Number of lines on all paths requested so far."""
-        return len(self._lines)
-
     def path(self, src: int, dst: int) -> Path:
         """Return the path of messages between two ranks."""
         fabric = self._fabric
-        local_bps = fabric.local_bps.get((src, dst)) if fabric.local_bps else None
+        local_bps = fabric.local_bps.get((src, dst))
         if local_bps is not None:
             # Within a host, a message competes only with the other messages of its
             # rank.
@@ -184,7 +182,9 @@ class Paths:
         return Path(
             self._route(hops),
             tuple(self._line(hop.line) for hop in hops),
-            sum(
+            0.0
+            if not self._has_acks
+            else sum(
                 delay_ns
                 + (0.0 if ahead_ns or is_cut else ack_bytes * _byte_ns(rate_bps))
                 for rate_bps, _, delay_ns, ahead_ns, is_cut in self._route(

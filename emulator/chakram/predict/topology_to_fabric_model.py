@@ -40,11 +40,23 @@ def fabric_model(
     number = {host: index for index, host in enumerate(hosts)}
     lines: dict[tuple[tuple[str, ...], tuple[str, ...]], Hop] = {}
 
+    # Hosts of the same two switches share all layers of switches.
+    inner: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
+    switch_of = [topology.switch_of(host) for host in hosts]
+
+    def layers(src: int, dst: int) -> tuple[tuple[str, ...], ...]:
+        if src == dst:
+            return ()
+        ends = switch_of[src], switch_of[dst]
+        known = inner.get(ends)
+        if known is None:
+            known = inner[ends] = topology.layers(hosts[src], hosts[dst])[1:-1]
+        return (hosts[src],), *known, (hosts[dst],)
+
     @cache
     def hops(src: int, dst: int) -> tuple[Hop, ...]:
-        layers = topology.layers(hosts[src], hosts[dst])
         found = []
-        for here, there in pairwise(layers):
+        for here, there in pairwise(layers(src, dst)):
             hop = lines.get((here, there))
             if hop is None:
                 hop = lines[here, there] = _hop(

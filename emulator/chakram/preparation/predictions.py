@@ -15,58 +15,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
 
-from chakram.collectives.algorithms import algorithm_of
-from chakram.collectives.groups import POINT_TO_POINT
-from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule import Algorithm
-from chakram.collectives.split_sizes import Matrix
 from chakram.config.transport import Faults
 from chakram.fabric.fabric_types.base import FabricKind
 from chakram.foundation.errors import RunFailed
 from chakram.plan.isolated_collective import collective_alone
-from chakram.plan.plan import Plan, RankPlan
-from chakram.plan.wire_cost import overhead_bytes_of
-from chakram.predict.bound import ScheduleBounds
-from chakram.predict.ceiling import ceiling_ns
-from chakram.predict.fair_sharing import FairTimes
-from chakram.predict.paths import FabricModel
+from chakram.plan.plan import Plan
 from chakram.predict.simulator.burst_size import longest_path, schedule_traffic
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
-from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
-from chakram.program.columns import COLLECTIVE, SEND
-from chakram.program.operations import split_matrices
+from chakram.preparation.schedule_bounds import collective_kinds
 from chakram.records.collective_assembly import CollectiveJoiner
 from chakram.records.named_rows import OperationTable
 from chakram.records.run_records import CollectiveKey
-from chakram.roce.constants import MAX_MESSAGE_BYTES
 from chakram.summary.run_summary import DRAW, SIMULATE
 from chakram.switch.ecmp import EcmpHash
 from chakram.switch.profiles import Switching
 from chakram.topology.topology import Topology
-
-if TYPE_CHECKING:
-    from chakram.run_directory.message_columns import FairTimesOf
-
-FlowBound = Callable[[str, int, int, int], int]
-"""Lower bound in ns of one message, given job, sender, receiver and size in bytes."""
-
-
-class Bounds(NamedTuple):
-    """Lower bounds on the times of collectives and messages, in ns.
-
-    Attributes:
-        times_ns: Bounds of this schedule, by collective or point-to-point message.
-        ceilings_ns: Bounds for any algorithm, by collective.
-        of_message: Returns the bound of any message.
-    """
-
-    times_ns: dict[CollectiveKey, int]
-    ceilings_ns: dict[CollectiveKey, int]
-    of_message: FlowBound
-
 
 ALONE_EVENTS = 1_500_000
 """Approximate limit of events for all simulations of collectives alone.
@@ -85,98 +50,6 @@ _EVENTS_PER_LINK = 20
 """Cost of starting a simulation, in events per link."""
 _WITHOUT_MEMORY = frozenset({"none", "fixed_rate"})
 """Congestion controls that start each iteration in the same state."""
-
-
-def bounds(plan: Plan, topology: Topology) -> Bounds:
-    """Return the bounds of all collectives and messages of a plan."""
-    times: dict[CollectiveKey, int] = {}
-    ceilings: dict[CollectiveKey, int] = {}
-    transport = plan.agents[0].transport
-    models = _models(plan, topology)
-    schedules = _schedule_bounds(plan, models)
-    for kind, keys in _collectives(plan).items():
-        job, how, members, root, input_bytes, matrix = kind
-        bound = schedules[job].collective_ns(
-            how, ranks=members, root=root, input_bytes=input_bytes, matrix=matrix
-        )
-        ceiling = (
-            None
-            if how.op is CollectiveOp.BARRIER
-            else ceiling_ns(
-                how.op,
-                ranks=members,
-                root=root,
-                input_bytes=input_bytes,
-                fabric=models[job],
-                path_mtu=transport.path_mtu,
-                verb=transport.verb,
-                matrix=matrix,
-            )
-        )
-        times |= dict.fromkeys(keys, bound)
-        if ceiling is not None:
-            ceilings |= dict.fromkeys(keys, ceiling)
-    for rank in plan.ranks():
-        program = rank.program
-        columns = program.columns
-        for row in columns.rows_of(SEND):
-            peer = program.peers[columns.targets[row]]
-            pair = f"{POINT_TO_POINT}:{program.rank}>{peer}"
-            times[CollectiveKey(program.job, pair, columns.numbers[row])] = schedules[
-                program.job
-            ].message_ns(src=program.rank, dst=peer, size_bytes=columns.amounts[row])
-
-    def of_message(job: str, src: int, dst: int, size_bytes: int) -> int:
-        return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
-
-    return Bounds(times, ceilings, of_message)
-
-
-class _Kind(NamedTuple):
-    """The properties shared by collectives that take the same time alone."""
-
-    job: str
-    how: Algorithm
-    members: tuple[int, ...]
-    root: int
-    input_bytes: int
-    matrix: Matrix | None
-
-
-def _collectives(plan: Plan) -> dict[_Kind, list[CollectiveKey]]:
-    """Return the collectives of a plan by kind, in order of first occurrence."""
-    found: dict[_Kind, list[CollectiveKey]] = {}
-    for job, ranks in _by_job(plan).items():
-        matrices = split_matrices(rank.program for rank in ranks)
-        for rank in ranks:
-            program = rank.program
-            columns = program.columns
-            leads = [group.ranks[0] == program.rank for group in program.groups]
-            for row in columns.rows_of(COLLECTIVE):
-                place = columns.targets[row]
-                if not leads[place]:
-                    continue
-                group = program.groups[place]
-                op, name = columns.all_algorithms[columns.algorithms[row]]
-                root = columns.details[row]
-                key = CollectiveKey(job, group.name, columns.numbers[row])
-                how = algorithm_of(
-                    op,
-                    name,
-                    nranks=len(group.ranks),
-                    root=root,
-                    listed=program.algorithms,
-                )
-                kind = _Kind(
-                    job,
-                    how,
-                    group.ranks,
-                    root,
-                    columns.amounts[row],
-                    matrices.get(key),
-                )
-                found.setdefault(kind, []).append(key)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +129,7 @@ def _alone_kinds(
     path_mtu = plan.agents[0].transport.path_mtu
     links = longest_path(topology)
     found = []
-    for kind, keys in _collectives(plan).items():
+    for kind, keys in collective_kinds(plan).items():
         # Groups with the same members have separate queue pairs, and so different
         # paths.
         by_group: dict[str, list[CollectiveKey]] = {}
@@ -280,80 +153,6 @@ def _alone_kinds(
             for same in by_group.values()
         ]
     return sorted(found, key=lambda each: each[0])
-
-
-def _schedule_bounds(
-    plan: Plan, models: Mapping[str, FabricModel]
-) -> dict[str, ScheduleBounds]:
-    """Return the bounds of schedules, by job."""
-    transport = plan.agents[0].transport
-    parts = 1
-    if transport.reordering_packets > 0:
-        # Each packet may take a separate path.
-        parts = MAX_MESSAGE_BYTES
-    elif transport.split == "even":
-        parts = 1 + max(
-            (pair.index for rank in plan.ranks() for pair in rank.queue_pairs),
-            default=0,
-        )
-    return {
-        job: ScheduleBounds(
-            model,
-            path_mtu=transport.path_mtu,
-            verb=transport.verb,
-            parts=parts,
-            message_bytes=transport.message_bytes,
-        )
-        for job, model in models.items()
-    }
-
-
-def fair_times(plan: Plan, topology: Topology) -> FairTimesOf:
-    """Return a function that estimates message times under fair sharing of ports."""
-    transport = plan.agents[0].transport
-    of_job = {
-        job: FairTimes(model, path_mtu=transport.path_mtu, verb=transport.verb)
-        for job, model in _models(plan, topology).items()
-    }
-
-    def times_ns(
-        job: str, messages: Sequence[tuple[int, int, int, int]]
-    ) -> Sequence[int]:
-        return of_job[job].times_ns(messages)
-
-    return times_ns
-
-
-def _by_job(plan: Plan) -> dict[str, list[RankPlan]]:
-    by_job: dict[str, list[RankPlan]] = {}
-    for rank in plan.ranks():
-        by_job.setdefault(rank.program.job, []).append(rank)
-    return by_job
-
-
-def _models(plan: Plan, topology: Topology) -> dict[str, FabricModel]:
-    """Return models of the fabric that connects the ranks of each job, by job."""
-    host_of_port = {port.number: port.host for port in plan.ports()}
-    overhead_bytes = overhead_bytes_of(plan.family())
-    transport = plan.agents[0].transport
-    burst_bytes = transport.max_burst_packets * (transport.path_mtu + overhead_bytes)
-    return {
-        job: replace(
-            fabric_model(
-                topology,
-                {rank.program.rank: host_of_port[rank.port] for rank in ranks},
-                overhead_bytes=overhead_bytes,
-                burst_bytes=burst_bytes,
-            ),
-            local_bps={
-                (rank.program.rank, pair.peer_rank): pair.local_rate_bps
-                for rank in ranks
-                for pair in rank.queue_pairs
-                if pair.local_rate_bps is not None
-            },
-        )
-        for job, ranks in _by_job(plan).items()
-    }
 
 
 def simulate(
@@ -427,7 +226,9 @@ def simulate_run(
             may_never_begin=True,
         )
 
-    is_one = faults == Faults() and len(_by_job(plan)) == 1
+    is_one = (
+        faults == Faults() and len({rank.program.job for rank in plan.ranks()}) == 1
+    )
     control = plan.agents[0].transport.congestion_control
     if not is_one or control not in _WITHOUT_MEMORY:
         result = simulated(settings.warmup, None)

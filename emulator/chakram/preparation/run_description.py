@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.config.transport import Faults
     from chakram.control.events import AgentDescription
-    from chakram.preparation.predictions import FlowBound
     from chakram.preparation.resolved_run import ResolvedRun
+    from chakram.preparation.schedule_bounds import (
+        FlowBound,
+    )
     from chakram.run_directory.message_columns import FairTimesOf, PathsOf
 
 

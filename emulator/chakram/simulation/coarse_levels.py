@@ -7,9 +7,10 @@ record individual messages of large jobs. The run directory has the usual format
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chakram.execution.request import RunRequest, new_run_id
 from chakram.plan.wire_cost import overhead_bytes_of
@@ -28,6 +29,7 @@ from chakram.predict.levels.row_offsets import NONE
 from chakram.predict.levels.run_plan import LevelRun, LocalPlace
 from chakram.predict.levels.symmetry import is_symmetric
 from chakram.preparation.link_fault_times import LinkFaults
+from chakram.preparation.schedule_bounds import HostRates, level_bounds
 from chakram.simulation.common import ended, simulated_topology, simulating
 from chakram.simulation.expected_cost import cost_at_level
 from chakram.simulation.recorded_ranks import recorded_ranks
@@ -100,12 +102,51 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
         directory,
         topology,
         result.link_bytes,
+        **_bounds(resolved, plan, topology, recorded),
         counted=_down_times(experiment.faults.links, topology, result.end_ns),
         groups=_equal_cost(topology),
         link_faults=LinkFaults(experiment.faults.links, topology).described(
             experiment.written.faults.links
         ),
     )
+
+
+def _bounds(
+    resolved: ResolvedRun,
+    plan: Plan,
+    topology: Topology,
+    recorded: frozenset[int] | None,
+) -> dict[str, Any]:
+    """Return the bounds of collectives and messages, as arguments of ``ended``.
+
+    At level flow, and with the costs of other simulators, there are none.
+    """
+    experiment = resolved.experiment
+    if experiment.simulation.level != "message" or _is_foreign(experiment):
+        return {}
+    server_of = experiment.fabric.host_names(len(topology.hosts))
+    hosts: dict[str, dict[int, str]] = {}
+    for rank in plan.ranks():
+        program = rank.program
+        hosts.setdefault(program.job, {})[program.rank] = server_of[rank.port]
+    rates = {
+        name: HostRates(hosts[name], rate_bps)
+        for name, rate_bps in _local_bps(resolved).items()
+        if name in hosts
+    }
+    # The wires of this level store and forward, even those of labs.
+    wires = replace(topology, is_shaped=False)
+    times_ns, of_message = level_bounds(plan, wires, rates, recorded)
+    return {"bound": times_ns, "flow_bound": of_message}
+
+
+def _local_bps(resolved: ResolvedRun) -> dict[str, int]:
+    """Return the rates of messages within hosts, by job with such a rate."""
+    return {
+        job.name: job.placement.local_rate_bps
+        for job in resolved.jobs
+        if job.placement.local_rate_bps is not None
+    }
 
 
 def _equal_cost(topology: Topology) -> dict[PortRef, str]:
@@ -179,11 +220,7 @@ def _level_run(
         )
     else:
         traffic = MessageLevel(network, times, seed=seed)
-    local_bps = {
-        job.name: job.placement.local_rate_bps
-        for job in resolved.jobs
-        if job.placement.local_rate_bps is not None
-    }
+    local_bps = _local_bps(resolved)
     server_of = experiment.fabric.host_names(len(topology.hosts))
     servers: dict[str, int] = {}
     ports = plan.ports()

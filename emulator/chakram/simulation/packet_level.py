@@ -14,16 +14,18 @@ from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.predictions import (
     AloneTimes,
     alone_times,
-    bounds,
     durations,
     early_timeouts,
-    fair_times,
     lost_in,
 )
 from chakram.preparation.run_description import (
     faults_disturbed,
     injected_banners,
     simulated_banners,
+)
+from chakram.preparation.schedule_bounds import (
+    bounds,
+    fair_times,
 )
 from chakram.run_directory.message_columns import MessageColumns
 from chakram.simulation.common import ended, simulated_topology, simulating

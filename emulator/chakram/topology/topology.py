@@ -148,11 +148,12 @@ class Topology:
     # Hops from every switch to one switch, filled on demand. A simulation of 1,024
     # hosts queries a million pairs of hosts, but few distinct switches.
     _distances: dict[str, dict[str, int]] = field(init=False, repr=False, compare=False)
-    # Next nodes from each node towards a switch, or from the last switch towards a
-    # host. Also filled on demand.
+    # Next nodes from each switch towards another one, and the neighbors of each node.
+    # Also filled on demand.
     _following: dict[tuple[str, str], tuple[str, ...]] = field(
         init=False, repr=False, compare=False
     )
+    _near: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         links_of: dict[str, list[Link]] = {
@@ -169,6 +170,7 @@ class Topology:
         object.__setattr__(self, "_hosts", frozenset(self.hosts))
         object.__setattr__(self, "_distances", {})
         object.__setattr__(self, "_following", {})
+        object.__setattr__(self, "_near", {})
 
     def links_of(self, node: str) -> tuple[Link, ...]:
         """Return the links of a host or switch.
@@ -341,14 +343,26 @@ class Topology:
     def _nodes_after(self, node: str, dst_host: str) -> tuple[str, ...]:
         """Return the distinct nodes that the next hops of *node* lead to."""
         last = self.switch_of(dst_host)
-        key = node, dst_host if node == last else last
-        known = self._following.get(key)
+        if node == last:
+            return (dst_host,)
+        distance = self._hops_to(last)
+        if node in self._hosts:
+            first = self.switch_of(node)
+            return (first,) if first in distance else ()
+        known = self._following.get((node, last))
         if known is None:
-            known = self._following[key] = tuple(
-                dict.fromkeys(
-                    self._link_at(port).other_end(node).node
-                    for port in self.next_hops(node, dst_host)
-                )
+            here = distance.get(node, 0)
+            known = self._following[node, last] = tuple(
+                each for each in self._neighbors(node) if distance.get(each) == here - 1
+            )
+        return known
+
+    def _neighbors(self, node: str) -> tuple[str, ...]:
+        """Return the distinct nodes at the other ends of the links of *node*."""
+        known = self._near.get(node)
+        if known is None:
+            known = self._near[node] = tuple(
+                dict.fromkeys(link.other_end(node).node for link in self.links_of(node))
             )
         return known
 
@@ -367,8 +381,7 @@ class Topology:
         waiting = deque([switch])
         while waiting:
             node = waiting.popleft()
-            for link in self.links_of(node):
-                other = link.other_end(node).node
+            for other in self._neighbors(node):
                 if other in switches and other not in distance:
                     distance[other] = distance[node] + 1
                     waiting.append(other)

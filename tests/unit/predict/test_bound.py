@@ -284,3 +284,18 @@ def test_ports_of_a_host_whose_messages_stay_within_it_share_its_ceiling(
     assert found <= bound(op, 4096, fabric)
     alone = replace(star(4), local_bps=dict.fromkeys([(0, 1), (1, 2), (2, 3)], 0))
     assert ceiling(op, 4096, alone) is None
+
+
+def test_groups_on_equal_paths_share_a_computation() -> None:
+    bounds = ScheduleBounds(
+        leaves(hosts_per_leaf=4, spines=2, uplink=GBPS), path_mtu=MTU
+    )
+    how = algorithm(CollectiveOp.ALL_REDUCE, "ring")
+
+    def time_ns(ranks: tuple[int, ...]) -> int:
+        return bounds.collective_ns(how, ranks=ranks, root=0, input_bytes=10**6)
+
+    near, far = time_ns((0, 1)), time_ns((0, 4))
+    assert near < far
+    assert (time_ns((6, 5)), time_ns((3, 7))) == (near, far)
+    assert len(bounds._shapes) == 2

@@ -103,7 +103,7 @@ def test_message_without_a_bound_is_compared_with_the_shortest(
     tmp_path: Path,
 ) -> None:
     results = chakram.simulate(
-        EXPERIMENT, set={"simulation.level": "message"}, runs=tmp_path
+        EXPERIMENT, set={"simulation.level": "flow"}, runs=tmp_path
     )
     shortest: dict[Any, int] = {}
     flows = flow_times(results)

@@ -11,6 +11,7 @@ import yaml
 from chakram import simulate
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError, FabricError, RunFailed
+from chakram.preparation import schedule_bounds
 from chakram.run_directory.reader import RunResults
 from chakram.simulation import coarse_levels
 
@@ -355,3 +356,39 @@ def test_equal_cost_groups_are_those_of_the_topology(shape: str) -> None:
     topology = fabric.to_topology(fabric.nports)
     assert topology is not None
     assert coarse_levels._equal_cost(topology) == topology.equal_cost()
+
+
+@pytest.mark.parametrize("local", [{}, {"same_host": "skip", "local_rate": "900Gbit"}])
+def test_level_message_has_bounds(tmp_path: Path, local: dict[str, str]) -> None:
+    changes = {
+        f"jobs[0].placement.{name}": value
+        for name, value in (*local.items(), ("ranks_per_port", 2 if local else 1))
+    }
+    results = simulated(tmp_path, **{k: str(v) for k, v in changes.items()})
+    rows = results.table(
+        "collectives", "collective", "duration_ns", "bound_ns"
+    ).to_pylist()
+    moved = [row for row in rows if row["collective"] != "barrier"]
+    assert len(moved) > 10
+    assert all(0 < row["bound_ns"] <= row["duration_ns"] for row in moved)
+    flows = results.table("flows", "fct_ns", "bound_ns").to_pylist()
+    # A message that meets no other one is stored whole by the switches.
+    assert all(row["bound_ns"] <= row["fct_ns"] for row in flows)
+    assert max(row["bound_ns"] / row["fct_ns"] for row in flows) > 0.3
+
+
+def test_level_flow_has_no_bounds(tmp_path: Path) -> None:
+    results = simulated(tmp_path, simulation__level="flow")
+    assert set(results.table("collectives", "bound_ns")["bound_ns"].to_pylist()) == {
+        None
+    }
+
+
+def test_schedules_of_too_many_transfers_have_no_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_bounds, "MOST_TRANSFERS", 3)
+    table = simulated(tmp_path).table("collectives", "collective", "bound_ns")
+    bounded = {row["collective"] for row in table.to_pylist() if row["bound_ns"]}
+    assert "all_to_all" in bounded  # of two ranks: two transfers
+    assert "all_reduce" not in bounded

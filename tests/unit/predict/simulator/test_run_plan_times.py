@@ -11,7 +11,9 @@ from chakram.plan.wire_cost import wire_bytes
 from chakram.predict.bound import bound_ns
 from chakram.predict.simulator import run_plan
 from chakram.predict.topology_to_fabric_model import fabric_model
-from chakram.preparation.predictions import bounds
+from chakram.preparation.schedule_bounds import (
+    bounds,
+)
 from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
 from tests.leaf_spines import clos
