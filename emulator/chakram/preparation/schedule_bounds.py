@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
@@ -113,7 +113,20 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
         times |= dict.fromkeys(keys, bound)
         if ceiling is not None:
             ceilings |= dict.fromkeys(keys, ceiling)
-    for rank in plan.ranks():
+    times |= _of_sends(plan.ranks(), schedules)
+
+    def of_message(job: str, src: int, dst: int, size_bytes: int) -> int:
+        return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
+
+    return Bounds(times, ceilings, of_message)
+
+
+def _of_sends(
+    ranks: Iterable[RankPlan], schedules: Mapping[str, ScheduleBounds]
+) -> dict[CollectiveKey, int]:
+    """Return the bounds of the point-to-point messages that some ranks send."""
+    times: dict[CollectiveKey, int] = {}
+    for rank in ranks:
         program = rank.program
         columns = program.columns
         for row in columns.rows_of(SEND):
@@ -122,11 +135,7 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
             times[CollectiveKey(program.job, pair, columns.numbers[row])] = schedules[
                 program.job
             ].message_ns(src=program.rank, dst=peer, size_bytes=columns.amounts[row])
-
-    def of_message(job: str, src: int, dst: int, size_bytes: int) -> int:
-        return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
-
-    return Bounds(times, ceilings, of_message)
+    return times
 
 
 def level_bounds(
@@ -169,6 +178,11 @@ def level_bounds(
             matrix=kind.matrix,
         )
         times |= dict.fromkeys(keys, bound)
+
+    chosen = [
+        rank for rank in plan.ranks() if recorded is None or rank.number in recorded
+    ]
+    times |= _of_sends(chosen, schedules)
 
     def of_message(job: str, src: int, dst: int, size_bytes: int) -> int:
         return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
