@@ -45,6 +45,11 @@ _WARN_S = 2.0
 _POOR_MISFIT = 0.5
 """Misfit of a fitted simulation above which a fitted rate proves no slow link."""
 
+_CLEAR_SAVING = 2 * LEAST_SAVING
+"""Saving that proves a fault although the error of the simulation is larger.
+
+Simulations with and without a fault have most of their errors in common."""
+
 _MUCH_LATE = 2 * LATE
 """Share of the time by which hosts are late, reported even if the run is explained."""
 
@@ -303,7 +308,9 @@ def separate(
         if finding.suspect in fitted and not is_late:
             is_proven = not is_poor and max(saving.low, then - error) > 0
         elif finding.suspect not in rivals:
-            is_proven = max(share, then) > least
+            is_proven = max(share, then) > least and (
+                saving.low > 0 or max(share, then) >= _CLEAR_SAVING
+            )
         else:
             # Counters prove the fault, or the lateness of the host.
             is_proven = True

@@ -74,6 +74,16 @@ def test_a_poor_fit_proves_no_slow_link() -> None:
     assert [each.suspect for each in unproven] == [LINK]
 
 
+@pytest.mark.parametrize(("share", "is_proven"), [(0.05, False), (0.07, True)])
+def test_a_small_saving_is_not_proven_by_a_poor_fit(
+    share: float, *, is_proven: bool
+) -> None:
+    proven, _ = separate(
+        [saves(OTHER, share)], rivals={}, fitted=(), error=0.4, least=0.03, noise=0.0
+    )
+    assert bool(proven) is is_proven
+
+
 def test_a_masked_fault_is_proven_by_what_it_saves_after_the_others() -> None:
     assert judged(saves(LINK, 0.0, then=0.5))[0] == {"slow link"}
 
