@@ -336,7 +336,7 @@ def _suspect_of(hypothesis: Hypothesis, why: Why) -> Suspect:
         cause=hypothesis.cause,
         place=hypothesis.place,
         evidence=evidence,
-        advice="raise transport.window, or use lower rates."
+        advice="raise transport.window, or use lower rates"
         if hypothesis.assumed[0].kind == "host delay"
         else ADVICE[hypothesis.cause],
         remedy="simulated without it",
