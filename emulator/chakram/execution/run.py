@@ -29,6 +29,7 @@ from chakram.execution.session import Session
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ChakramError, FabricError, RunFailed
 from chakram.foundation.units import format_time
+from chakram.plan.plan_check import refuse_large_agents
 from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.preparation.host_delays import (
@@ -243,6 +244,7 @@ class Run:
             plan = self._resolved.plan(
                 world.ports, self._run_id, alone=self._alone, psn_seed=self._psn_seed
             )
+            refuse_large_agents(plan)
             names = {agent.agent for agent in plan.agents}
             places = [place for place in world.agents if place.name in names]
             agents = await stack.enter_async_context(

@@ -34,6 +34,7 @@ from chakram.program.operations import RankProgram
 
 MAX_JOBS = 2**14
 MAX_RANKS = 4096
+MAX_PORTS = 1024
 
 CREDIT_CHANNELS = 1 << 16
 """Channel offset of grants: the grants of channel c use channel c + this offset."""
@@ -192,7 +193,7 @@ class AgentPlan:
     run_id: Name
     agent: Name
     shards: Annotated[int, Within(1, 256)]
-    ports: Annotated[tuple[PortPlan, ...], AtMost(1024)]
+    ports: Annotated[tuple[PortPlan, ...], AtMost(MAX_PORTS)]
     ranks: tuple[RankPlan, ...]
     transport: TransportPlan
     settings: RunSettings

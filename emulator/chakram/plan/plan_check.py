@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from chakram.foundation.errors import PlanError
 from chakram.foundation.ip_addresses import socket_text
 from chakram.plan.packed_queue_pairs import RankQueuePairs
-from chakram.plan.plan import Plan, QueuePairPlan, RankPlan
+from chakram.plan.plan import MAX_PORTS, MAX_RANKS, Plan, QueuePairPlan, RankPlan
 from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import MAX_SHARDS
 
@@ -21,6 +22,28 @@ def check_plan(plan: Plan) -> list[str]:
         *_check_ranks(plan, ports),
         *_check_queue_pairs(plan, ports),
     ]
+
+
+def refuse_large_agents(plan: Plan) -> None:
+    """Refuse a plan with more work for an agent than agents accept.
+
+    Raises:
+        PlanError: For the first such agent.
+    """
+    for agent in plan.agents:
+        for what, count, most in (
+            ("ports", len(agent.ports), MAX_PORTS),
+            ("ranks", len(agent.ranks), MAX_RANKS),
+        ):
+            if count > most:
+                raise PlanError(
+                    f"agent {agent.agent}",
+                    f"has {count} {what}, more than {most}",
+                    "use more agents, or several ranks per port: "
+                    "placement.ranks_per_port"
+                    if what == "ports"
+                    else "use more agents",
+                )
 
 
 def _check_ports(plan: Plan, ports: Mapping[int, PortPlan]) -> Iterator[str]:

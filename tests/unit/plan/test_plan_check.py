@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from chakram.foundation.errors import PlanError
+from chakram.plan import plan_check
 from chakram.plan.plan import Plan
-from chakram.plan.plan_check import check_plan
+from chakram.plan.plan_check import check_plan, refuse_large_agents
 from chakram.plan.queue_pairs import FIRST_QUEUE_PAIR
 from tests.unit.plan.placing import ALL_TO_ALL, RING, make_job, make_plan, make_ports
 
@@ -67,3 +69,16 @@ def test_broken_ranks_and_ports_are_found() -> None:
     assert "two ports have the same number" in check(ports=(agent.ports[0], twin))
     stray = replace(agent.ports[1], agent="a1")
     assert "port 1 belongs to a1" in check(ports=(agent.ports[0], stray))
+
+
+@pytest.mark.parametrize(
+    ("limit", "what"), [("MAX_PORTS", "ports"), ("MAX_RANKS", "ranks")]
+)
+def test_agents_with_too_much_work_are_refused(
+    monkeypatch: pytest.MonkeyPatch, limit: str, what: str
+) -> None:
+    plan = make_plan({"job": make_job(4, RING)}, make_ports(4))
+    refuse_large_agents(plan)
+    monkeypatch.setattr(plan_check, limit, 1)
+    with pytest.raises(PlanError, match=f"has [24] {what}, more than 1"):
+        refuse_large_agents(plan)
