@@ -271,7 +271,16 @@ def bound_socket(
             socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
         )
     except OSError as error:
-        raise FabricError(where, f"cannot open a socket ({error.strerror})") from error
+        hint = None
+        if error.errno == errno.EMFILE:
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            hint = (
+                f"raise the limit of {limit} open files (ulimit -n), or give the agent "
+                "fewer ports, processes or source ports: each needs a socket"
+            )
+        raise FabricError(
+            where, f"cannot open a socket ({error.strerror})", hint
+        ) from error
     try:
         if interface:
             _bind_to_interface(sock, interface, where)
