@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import socket
 
 import pytest
 
@@ -12,12 +13,13 @@ from chakram_agent.dataplane.udp_sockets import bound_socket
 
 def test_limit_of_open_files_is_named() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    sockets = []
+    sockets: list[socket.socket] = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
     try:
         with pytest.raises(FabricError, match="limit of 64 open files"):
-            for _ in range(100):
-                sockets.append(bound_socket("", "127.0.0.1", 4791, 0, option=None))
+            sockets.extend(
+                bound_socket("", "127.0.0.1", 4791, 0, option=None) for _ in range(100)
+            )
     finally:
         for each in sockets:
             each.close()
