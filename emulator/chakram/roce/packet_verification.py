@@ -32,6 +32,7 @@ from array import array
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
+from chakram.native.buffers import same_bytes, word
 from chakram.plan.transport import PATH_MTUS
 from chakram.roce.constants import ICRC_BYTES, UDP_PORT
 from chakram.roce.header_registers import SHARED_BTH_BYTES
@@ -48,7 +49,7 @@ from chakram.roce.icrc import (
     stride_tables,
 )
 from chakram.roce.opcodes import Opcode
-from chakram.roce.payload import payload_pattern
+from chakram.roce.payload import pattern_bytes
 
 if TYPE_CHECKING:
     from chakram.roce.datagrams import SegmentParser
@@ -231,7 +232,7 @@ class PacketVerifier:
         self._udp_port = udp_port
         self._has_icrcs = has_icrcs
         self._path_mtu = path_mtu
-        self._pattern = payload_pattern(path_mtu)
+        self._pattern = pattern_bytes(path_mtu)
         self._byte_table = BYTE_TABLE
         self._advance = advance_tables()
         self._retreat = retreat_tables()
@@ -320,38 +321,13 @@ class PacketVerifier:
             if guess < 0 or guess >= _SEGMENTS:
                 guess = 0
             register ^= self._identifications[guess]
-        if (
-            as_sent
-            and packet.payload_bytes == self._path_mtu
-            and packet.payload_at == offset + _BTH
-        ):
-            # Nearly all packets take this branch, so it makes no calls.
-            constant = self._residues[self._path_mtu]
-            if constant < 0:
-                constant = self._residue(self._path_mtu)
-            register ^= (
-                data[offset + 8]
-                | data[offset + 9] << 8
-                | data[offset + 10] << 16
-                | data[offset + 11] << 24
-            )
-            value = (
-                self._stride[register & 0xFF]
-                ^ self._stride[256 + (register >> 8 & 0xFF)]
-                ^ self._stride[512 + (register >> 16 & 0xFF)]
-                ^ self._stride[768 + (register >> 24)]
-                ^ constant
-                ^ _ONES
-            )
-        elif as_sent:
+        if as_sent:
             value = self._by_table(register, data, offset, packet)
         elif opcode in (_ACKNOWLEDGE, _CNP):
             value = self._through(register, data, offset + _SHARED, end) ^ _ONES
         else:
             value = zlib.crc32(bytes(data[offset + _SHARED : end]), register ^ _ONES)
-        found = (
-            data[end] | data[end + 1] << 8 | data[end + 2] << 16 | data[end + 3] << 24
-        )
+        found = word(data, end)
         if value != found:
             if not self._is_ipv4:
                 return _WRONG_ICRC
@@ -365,6 +341,64 @@ class PacketVerifier:
             self._at_position = position
         return verdict
 
+    def intact(
+        self,
+        data: bytes | bytearray | memoryview,
+        offset: int,
+        size: int,
+        count: int,
+        flow: ArrivingFlow,
+        opcode: int,
+        position: int,
+    ) -> int:
+        """Return how many of *count* packets are certainly intact.
+
+        They must repeat a packet that was judged (`SegmentParser.repetitions`), and
+        have full payloads without extended headers. Judge the first other one.
+
+        Args:
+            data: Buffer that contains the packets.
+            offset: Start of the first one in *data*.
+            size: Length of each.
+            count: Number of packets.
+            flow: Cache of the destination queue pair.
+            opcode: Opcode of the packets.
+            position: Index of the first one in the receive.
+        """
+        path_mtu = self._path_mtu
+        if not flow.is_pattern or size != _BTH + path_mtu + _ICRC:
+            return 0
+        stride, pattern = self._stride, self._pattern
+        opening = flow.registers[opcode]
+        constant = self._residue(path_mtu) ^ _ONES
+        guess = self._identification + self._step * (position - self._at_position)
+        done = 0
+        while (
+            done < count
+            and guess < _SEGMENTS
+            and same_bytes(data, offset + _BTH, pattern, 0, path_mtu)
+        ):
+            register = opening
+            if self._is_ipv4:
+                register ^= self._identifications[guess]
+            register ^= word(data, offset + _SHARED)
+            register = (
+                stride[register & 0xFF]
+                ^ stride[256 + (register >> 8 & 0xFF)]
+                ^ stride[512 + (register >> 16 & 0xFF)]
+                ^ stride[768 + (register >> 24)]
+                ^ constant
+            )
+            offset += size
+            if self._has_icrcs and register != word(data, offset - _ICRC):
+                break
+            done += 1
+            self._identification = guess
+            self._at_position = position
+            guess += self._step
+            position += 1
+        return done
+
     def _has_pattern(
         self, data: bytes | bytearray | memoryview, packet: SegmentParser, end: int
     ) -> bool:
@@ -372,7 +406,9 @@ class PacketVerifier:
         payload_end = packet.payload_at + packet.payload_bytes
         return (
             packet.payload_bytes <= self._path_mtu
-            and self._pattern.matches(data, packet.payload_at, packet.payload_bytes)
+            and same_bytes(
+                data, packet.payload_at, self._pattern, 0, packet.payload_bytes
+            )
             and (payload_end == end or self._has_plain_pad(data, payload_end, end))
         )
 
@@ -395,9 +431,7 @@ class PacketVerifier:
         """Return the ICRC of a packet whose payload is the pattern."""
         payload_bytes = packet.payload_bytes
         payload_at = packet.payload_at
-        constant = self._residues[payload_bytes]
-        if constant < 0:
-            constant = self._residue(payload_bytes)
+        constant = self._residue(payload_bytes)
         register = self._through(register, data, offset + _SHARED, payload_at)
         advance = self._advance
         padded_bytes = payload_bytes + 3 & ~3
@@ -413,11 +447,12 @@ class PacketVerifier:
         return register ^ constant ^ _ONES
 
     def _residue(self, payload_bytes: int) -> int:
-        """Compute the residue of a padded payload, cache it and return it."""
-        pad = bytes((4 - (payload_bytes & 3)) & 3)
-        self._residues[payload_bytes] = residue(
-            self._pattern.data[:payload_bytes] + pad
-        )
+        """Return the residue of a padded payload, which is computed only once."""
+        if self._residues[payload_bytes] < 0:
+            pad = bytes((4 - (payload_bytes & 3)) & 3)
+            self._residues[payload_bytes] = residue(
+                bytes(self._pattern[:payload_bytes]) + pad
+            )
         return self._residues[payload_bytes]
 
     def _through(
