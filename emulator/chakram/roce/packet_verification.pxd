@@ -49,6 +49,7 @@ cdef class PacketVerifier:
     cdef const unsigned int[::1] _retreat
     cdef const unsigned int[::1] _stride
     cdef const unsigned int[::1] _identifications
+    cdef const unsigned int[::1] _late_identifications
     cdef long long[::1] _residues
     cdef int _identification
     cdef int _at_position
@@ -63,13 +64,13 @@ cdef class PacketVerifier:
     cpdef int judge(self, const unsigned char[::1] data, Py_ssize_t offset,
                     Py_ssize_t size, SegmentParser packet, ArrivingFlow flow,
                     int source_port, int position) except -1
-    @cython.locals(path_mtu="Py_ssize_t", stride="const unsigned int[::1]",
-                   pattern="const unsigned char[::1]", opening="unsigned int",
-                   constant="unsigned int", guess="int", done="int",
-                   register="unsigned int")
+    @cython.locals(path_mtu="Py_ssize_t", pattern="const unsigned char[::1]",
+                   late="const unsigned int[::1]", constant="unsigned int",
+                   guess="int", done="int", value="unsigned int")
     cpdef int intact(self, const unsigned char[::1] data, Py_ssize_t offset,
                      Py_ssize_t size, int count, ArrivingFlow flow, int opcode,
                      int position) except -1
+    cdef unsigned int _past(self, unsigned int register) except? -1
     @cython.locals(payload_end="Py_ssize_t")
     cdef bint _has_pattern(self, const unsigned char[::1] data, SegmentParser packet,
                            Py_ssize_t end) except -1

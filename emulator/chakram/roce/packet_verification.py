@@ -189,6 +189,7 @@ class PacketVerifier:
         "_identification",
         "_identifications",
         "_is_ipv4",
+        "_late_identifications",
         "_local",
         "_path_mtu",
         "_pattern",
@@ -238,6 +239,7 @@ class PacketVerifier:
         self._retreat = retreat_tables()
         self._stride = stride_tables(_BTH - _SHARED + path_mtu)
         self._identifications = identification_table(8 + _SHARED)
+        self._late_identifications = identification_table(8 + _BTH + path_mtu)
         # By payload length without pad; -1: not computed yet.
         self._residues = array("q", (-1 for _ in range(path_mtu + 1)))
         # State of the receive: identification and position of the last data packet with
@@ -368,9 +370,9 @@ class PacketVerifier:
         path_mtu = self._path_mtu
         if not flow.is_pattern or size != _BTH + path_mtu + _ICRC:
             return 0
-        stride, pattern = self._stride, self._pattern
-        opening = flow.registers[opcode]
-        constant = self._residue(path_mtu) ^ _ONES
+        pattern, late = self._pattern, self._late_identifications
+        # Lookups for the PSN alone find entries that the last packet has loaded.
+        constant = self._past(flow.registers[opcode]) ^ self._residue(path_mtu) ^ _ONES
         guess = self._identification + self._step * (position - self._at_position)
         done = 0
         while (
@@ -378,19 +380,11 @@ class PacketVerifier:
             and guess < _SEGMENTS
             and same_bytes(data, offset + _BTH, pattern, 0, path_mtu)
         ):
-            register = opening
+            value = self._past(word(data, offset + _SHARED)) ^ constant
             if self._is_ipv4:
-                register ^= self._identifications[guess]
-            register ^= word(data, offset + _SHARED)
-            register = (
-                stride[register & 0xFF]
-                ^ stride[256 + (register >> 8 & 0xFF)]
-                ^ stride[512 + (register >> 16 & 0xFF)]
-                ^ stride[768 + (register >> 24)]
-                ^ constant
-            )
+                value ^= late[guess]
             offset += size
-            if self._has_icrcs and register != word(data, offset - _ICRC):
+            if self._has_icrcs and value != word(data, offset - _ICRC):
                 break
             done += 1
             self._identification = guess
@@ -398,6 +392,15 @@ class PacketVerifier:
             guess += self._step
             position += 1
         return done
+
+    def _past(self, register: int) -> int:
+        """Return a register after the zero bytes of a full packet from the PSN on."""
+        return (
+            self._stride[register & 0xFF]
+            ^ self._stride[256 + (register >> 8 & 0xFF)]
+            ^ self._stride[512 + (register >> 16 & 0xFF)]
+            ^ self._stride[768 + (register >> 24)]
+        )
 
     def _has_pattern(
         self, data: bytes | bytearray | memoryview, packet: SegmentParser, end: int
