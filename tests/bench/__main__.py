@@ -49,6 +49,7 @@ SMALL_PATH_MTU = 1024
 # BTH and ICRC; of a message of one packet also RETH and immediate data.
 BULK_HEADERS_BYTES = 16
 MESSAGE_PACKET_BYTES = 1024 + 16 + 20
+TINY_PACKET_BYTES = 64 + 16 + 20
 # As many packets as one send takes.
 BURST = 15
 SMALL_BURST = 60
@@ -57,7 +58,12 @@ PACING_LIMIT_US = 50.0
 BULK_FLOOR = 0.8
 SMALL_FLOOR = 0.7
 PLAIN_FLOOR = 0.08
-MESSAGES_FLOOR = 0.4
+MESSAGES_FLOOR = 1.0
+# Both ends on one core, with packets of 4 KiB and of 1 KiB.
+TOGETHER_FLOOR = 0.55
+TOGETHER_SMALL_FLOOR = 0.5
+# Five times as long as a packet that goes to and fro between two spinning processes.
+LATENCY_FLOOR = 0.2
 # Looking at every packet: with a core per end, and with both ends on one.
 VERIFY_FLOOR = 0.95
 VERIFY_TOGETHER_FLOOR = 0.85
@@ -98,6 +104,12 @@ PAIR_CASES = (
     ),
     EngineCase(
         Figure("messages of 1 KiB, 64 queue pairs", "1000/s"), "messages", 5, 1e-3
+    ),
+    EngineCase(
+        Figure("half a round trip of messages of 64 bytes", "us", is_time=True),
+        "latency",
+        5,
+        1e-3,
     ),
     EngineCase(
         Figure("pacing error at 1 Gbit/s, 99 % are below", "us", is_time=True),
@@ -163,7 +175,13 @@ class PairBench:
         return engine(self._netns, kind, iterations, form=form)
 
     def against_bare(
-        self, ours: Callable[[], float], *, burst: int, packet_bytes: int, unit: float
+        self,
+        ours: Callable[[], float],
+        *,
+        burst: int,
+        packet_bytes: int,
+        unit: float,
+        mode: str = "apart",
     ) -> tuple[list[float], list[float], list[float]]:
         """Measure alternately with packets that pass without the engine.
 
@@ -177,7 +195,7 @@ class PairBench:
         blaster = self._blaster
 
         def bare() -> float:
-            blast = blaster.blast(burst=burst, packet_bytes=packet_bytes)
+            blast = blaster.blast(burst=burst, packet_bytes=packet_bytes, mode=mode)
             losses.append(blast.lost)
             return blast.packets_per_s * unit
 
@@ -195,18 +213,42 @@ class PairBench:
         """Measure the same with small packets."""
         return self._bulk("bulk_small", SMALL_PATH_MTU, SMALL_BURST, floor=SMALL_FLOOR)
 
+    def bulk_together(self) -> list[Result]:
+        """Measure long messages on one core against a program that does the same."""
+        return [
+            self._bulk(
+                "together", PATH_MTU, BURST, floor=TOGETHER_FLOOR, mode="together"
+            ),
+            self._bulk(
+                "together_small",
+                SMALL_PATH_MTU,
+                SMALL_BURST,
+                floor=TOGETHER_SMALL_FLOOR,
+                mode="together",
+            ),
+        ]
+
     def _bulk(
-        self, kind: str, path_mtu: int, burst: int, *, floor: float, form: str = "auto"
+        self,
+        kind: str,
+        path_mtu: int,
+        burst: int,
+        *,
+        floor: float,
+        form: str = "auto",
+        mode: str = "apart",
     ) -> Result:
         ours, bare, losses = self.against_bare(
             lambda: self.engine(kind, 5, form=form) / 1e9,
             burst=burst,
             packet_bytes=path_mtu + BULK_HEADERS_BYTES,
             unit=path_mtu * 8 / 1e9,
+            mode=mode,
         )
         return compare(
             f"bulk goodput, one flow, path MTU {path_mtu}"
-            + (", not compiled" if form == "off" else ""),
+            + (", not compiled" if form == "off" else "")
+            + (", both ends on one core" if mode == "together" else ""),
             ours,
             "Gbit/s",
             f"bare UDP GSO, {burst} packets of {path_mtu} bytes",
@@ -247,6 +289,25 @@ class PairBench:
             bare,
             floor=MESSAGES_FLOOR,
             losses=losses,
+        )
+
+    def latency(self) -> Result:
+        """Measure the way of a small message against that of a bare packet."""
+        ours, bare, _ = self.against_bare(
+            lambda: self.engine("latency", 5) / 1e3,
+            burst=1,
+            packet_bytes=TINY_PACKET_BYTES,
+            unit=1e-9,
+            mode="pingpong",
+        )
+        return compare(
+            "half a round trip of messages of 64 bytes, acknowledged",
+            ours,
+            "us",
+            "bare packets to and fro, spinning",
+            [1 / (1e3 * each) for each in bare],
+            is_time=True,
+            floor=LATENCY_FLOOR,
         )
 
     def forms(self, kind: str, name: str, scale: float, unit: str) -> Result:
@@ -378,7 +439,12 @@ def measure_pair(rounds: int, earlier: Tree | None = None) -> list[Result]:
             bench.verified(
                 "together", "both ends in one process", floor=VERIFY_TOGETHER_FLOOR
             ),
+            bench.verified(
+                "together_small", "both ends, 1 KiB", floor=VERIFY_TOGETHER_FLOOR
+            ),
+            *bench.bulk_together(),
             bench.messages(),
+            bench.latency(),
             bench.pacing(),
             bench.forms(
                 "messages", "messages of 1 KiB, 64 queue pairs", 1e-3, "1000/s"

@@ -37,10 +37,17 @@ class Blaster:
     program: Path
     ends: tuple[End, End]
 
-    def blast(self, *, burst: int, packet_bytes: int, ms: int = BLAST_MS) -> Blast:
-        """Send for *ms*, as fast as it goes."""
+    def blast(
+        self,
+        *,
+        burst: int,
+        packet_bytes: int,
+        ms: int = BLAST_MS,
+        mode: str = "apart",
+    ) -> Blast:
+        """Send for *ms*, as fast as it goes, in a *mode* of the program."""
         a, b = self.ends
-        words = [burst, packet_bytes, ms, a.netns, a.address, b.netns, b.address]
+        words = [mode, burst, packet_bytes, ms, a.netns, a.address, b.netns, b.address]
         done = subprocess.run(
             [self.program, *map(str, words)],
             check=True,

@@ -4,7 +4,11 @@
    to a core of its own, where there are two. That is what two data-plane processes do,
    but for the protocol.
 
-   blaster BURST PACKET_BYTES MILLISECONDS NETNS_A ADDRESS_A NETNS_B ADDRESS_B
+   blaster MODE BURST PACKET_BYTES MILLISECONDS NETNS_A ADDRESS_A NETNS_B ADDRESS_B
+
+   MODE "apart" is that. "together": one process on one core sends a few bursts, takes
+   what has arrived, and so on. "pingpong": a packet goes to and fro between the two
+   processes, which spin; it counts as one packet in the median of half a round trip.
 
    BURST above 1 sends with UDP_SEGMENT and receives with UDP_GRO; 1 is plain sendto.
    Prints "PACKETS NANOSECONDS SENT LOST": packets that have been taken, in what time;
@@ -41,7 +45,7 @@
 #endif
 
 enum { PORT = 4791, BUFFER_BYTES = 65536, SOCKET_BYTES = 4 << 20,
-       SETTLE_NS = 20000000 };
+       SETTLE_NS = 20000000, TOGETHER = 4, MOST_TRIPS = 1 << 16 };
 
 static void require(int condition, const char *what)
 {
@@ -106,13 +110,76 @@ static void take_all(int receiver, atomic_llong *arrived_bytes)
     }
 }
 
+static void send_together(int sender, int receiver, struct msghdr *message,
+                          int packet, long long duration_ns)
+{
+    static char in[BUFFER_BYTES];
+    long long start_ns = now_ns(), end_ns = start_ns, sent_bytes = 0, taken_bytes = 0;
+    keep_to(0);
+    while (end_ns < start_ns + duration_ns) {
+        ssize_t length;
+        for (int turn = 0; turn < TOGETHER; turn++) {
+            length = sendmsg(sender, message, 0);
+            if (length > 0)
+                sent_bytes += length;
+        }
+        while ((length = recv(receiver, in, sizeof in, MSG_DONTWAIT)) > 0)
+            taken_bytes += length;
+        end_ns = now_ns();
+    }
+    printf("%lld %lld %lld %lld\n", taken_bytes / packet, end_ns - start_ns,
+           sent_bytes / packet, (sent_bytes - taken_bytes) / packet);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    long long first = *(const long long *)a, second = *(const long long *)b;
+    return (first > second) - (first < second);
+}
+
+static void ping_pong(int sender, int receiver, struct sockaddr_in *to, int packet,
+                      long long duration_ns)
+{
+    static char bytes[BUFFER_BYTES];
+    static long long taken_ns[MOST_TRIPS];
+    struct sockaddr_in from;
+    socklen_t size = sizeof from;
+    int trips = 0;
+    require(getsockname(sender, (void *)&from, &size) == 0, "getsockname");
+    require(connect(receiver, (void *)&from, size) == 0, "connect");
+    require(connect(sender, (void *)to, sizeof *to) == 0, "connect");
+    pid_t other = fork();
+    require(other >= 0, "fork");
+    if (other == 0) {
+        keep_to(1);
+        for (;;) {
+            ssize_t length = recv(receiver, bytes, sizeof bytes, MSG_DONTWAIT);
+            if (length > 0)
+                send(receiver, bytes, length, 0);
+        }
+    }
+    keep_to(0);
+    long long end_ns = now_ns() + duration_ns, began_ns;
+    while ((began_ns = now_ns()) < end_ns && trips < MOST_TRIPS) {
+        send(sender, bytes, packet, 0);
+        while (recv(sender, bytes, sizeof bytes, MSG_DONTWAIT) <= 0 && now_ns() < end_ns)
+            ;
+        taken_ns[trips++] = now_ns() - began_ns;
+    }
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+    qsort(taken_ns, trips, sizeof *taken_ns, by_value);
+    printf("1 %lld 1 0\n", taken_ns[trips / 2] / 2);
+}
+
 int main(int count, char **words)
 {
     static char out[BUFFER_BYTES];
-    if (count != 8) {
+    if (count != 9) {
         fprintf(stderr, "see the source\n");
         return 2;
     }
+    const char *mode = *++words;
     int burst = atoi(words[1]), packet = atoi(words[2]);
     long long duration_ns = atoll(words[3]) * 1000000LL;
     require(burst > 0 && packet > 0 && burst * packet < BUFFER_BYTES, "size");
@@ -135,6 +202,14 @@ int main(int count, char **words)
         message.msg_controllen = sizeof segment.bytes;
     }
 
+    if (strcmp(mode, "together") == 0) {
+        send_together(sender, receiver, &message, packet, duration_ns);
+        return 0;
+    }
+    if (strcmp(mode, "pingpong") == 0) {
+        ping_pong(sender, receiver, &to, packet, duration_ns);
+        return 0;
+    }
     atomic_llong *arrived_bytes = mmap(NULL, sizeof *arrived_bytes,
         PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     require(arrived_bytes != MAP_FAILED, "mmap");

@@ -16,6 +16,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Network
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from chakram_agent.shard import GARBAGE_THRESHOLD, build_plane
 from tests.bench.extent import sized
 from tests.made_plans import (
     collective,
+    flow_rows,
     iteration_rows,
     make_plan,
     program,
@@ -52,6 +54,8 @@ BURSTS_PER_ACK = 4
 MESSAGE_BYTES = 1024
 QUEUE_PAIRS = 64
 MESSAGES_PER_QUEUE_PAIR = 100
+TINY_BYTES = 64
+ROUND_TRIPS = sized(500, 20)
 ALL_REDUCE_BYTES = 64 * 1024
 PACED_BPS = 10**9
 PACED_BYTES = sized(32 << 20, 1 << 20)
@@ -159,7 +163,12 @@ def bulk_small(netns: list[str], iterations: int) -> float:
 
 
 def goodput(
-    netns: list[str], iterations: int, *, verify_every: int, together: bool
+    netns: list[str],
+    iterations: int,
+    *,
+    verify_every: int,
+    together: bool,
+    packets: tuple[int, int] = LARGE_PACKETS,
 ) -> float:
     """Return the goodput of long messages, with or without verification, in bit/s."""
     elapsed_ns = one_way(
@@ -167,6 +176,7 @@ def goodput(
         [BULK_BYTES],
         iterations,
         jobs=1,
+        packets=packets,
         verify_every=verify_every,
         together=together,
     )
@@ -178,6 +188,24 @@ def messages(netns: list[str], iterations: int) -> float:
     sizes = [MESSAGE_BYTES] * MESSAGES_PER_QUEUE_PAIR
     elapsed_ns = one_way(netns, sizes, iterations, jobs=QUEUE_PAIRS)
     return 1e9 * QUEUE_PAIRS * len(sizes) / elapsed_ns
+
+
+def latency(netns: list[str], iterations: int) -> float:
+    """Return half a round trip of small messages between two processes, in ns."""
+    first: list[Operation] = []
+    second: list[Operation] = []
+    for number in range(ROUND_TRIPS):
+        last = [len(first) - 1] if first else []
+        first.append(send(1, TINY_BYTES, number=number, after=last))
+        first.append(receive(1, TINY_BYTES, number=number))
+        second.append(receive(0, TINY_BYTES, number=number))
+        second.append(send(0, TINY_BYTES, number=number, after=[len(second) - 1]))
+    rows = first, second
+    programs = [program(rank, [world_group(2)], each) for rank, each in enumerate(rows)]
+    settings = RunSettings(warmup=1, measured=iterations)
+    plane = run_apart(plan_of(programs, netns[:2], TransportPlan(), settings))
+    posted_ns = [row.posted_ns for row in flow_rows(plane.lines[0].endpoint.records)]
+    return median(after - before for before, after in pairwise(posted_ns)) / 2
 
 
 def pacing(netns: list[str], iterations: int) -> float:
@@ -264,10 +292,17 @@ KINDS = {
     "bulk_small": bulk_small,
     "messages": messages,
     "all_reduce": all_reduce,
+    "latency": latency,
     "pacing": pacing,
     "bulk_unverified": partial(goodput, verify_every=0, together=False),
     "together": partial(goodput, verify_every=1, together=True),
     "together_unverified": partial(goodput, verify_every=0, together=True),
+    "together_small": partial(
+        goodput, verify_every=1, together=True, packets=SMALL_PACKETS
+    ),
+    "together_small_unverified": partial(
+        goodput, verify_every=0, together=True, packets=SMALL_PACKETS
+    ),
 }
 
 

@@ -386,40 +386,32 @@ class Endpoint:
 
     def _dispatch(self, event: Event, now_ns: int) -> None:
         """Pass an event to the replay of its rank, or to `events` if it has no rank."""
+        owner = event.owner
+        if not isinstance(owner, Pair):
+            self.events.append((owner, event))
+            return
+        pair = owner
+        replay = self._replay_of_place[pair.place]
         if isinstance(event, MessageReceived):
             received: MessageReceived | None = event
-            if not isinstance(event.owner, Pair):
-                self.events.append((event.owner, event))
-                return
-            pair = event.owner
             if self._bundle_of_qpn and pair.qpn in self._bundle_of_qpn:
                 bundle = self._bundle_of_qpn[pair.qpn]
                 received = bundle.received(pair.qpn, event)
                 pair = self._pair_of_qpn[bundle.qpn]
             if received is not None:
-                self._replay_of_place[pair.place].message_received(
-                    pair, received, now_ns
-                )
+                replay.message_received(pair, received, now_ns)
         elif isinstance(event, SendCompleted):
             completed: SendCompleted | None = event
-            if not isinstance(event.owner, Pair):
-                self.events.append((event.owner, event))
-                return
-            pair = event.owner
             recorded = pair.qpn
             if self._bundle_of_qpn and pair.qpn in self._bundle_of_qpn:
                 bundle = self._bundle_of_qpn[pair.qpn]
                 completed = bundle.acknowledged(pair.qpn, event)
                 recorded = bundle.recorded_qpn(pair.qpn)
             if completed is not None:
-                self._replay_of_place[pair.place].message_acknowledged(
+                replay.message_acknowledged(
                     completed.context, completed, now_ns, recorded
                 )
-        elif not isinstance(event.owner, Pair):
-            self.events.append((event.owner, event))
         elif self._failure is None:
-            pair = event.owner
-            replay = self._replay_of_place[pair.place]
             self._failure = failure_words(
                 replay.job, replay.rank, pair.peer, event.reason, event.retried_for
             )

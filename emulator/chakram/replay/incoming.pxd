@@ -16,6 +16,7 @@ cdef int _SEND
 cdef long long _SEND_KEYS
 cdef int _STEP_BITS
 cdef int _END_RECEIVED
+cdef long long _IMMEDIATE_MASK
 
 
 cdef class IncomingMessages:
@@ -32,9 +33,9 @@ cdef class IncomingMessages:
     cdef long long _strays
 
     @cython.locals(
-        kind="int", number="long long", target="long long", position="long long",
-        first_order="long long", sequence="long long", immediate="long long", key="long long",
-        active=ActiveOperation,
+        kind="int", number="long long", target="long long", total="long long",
+        position="long long", first_order="long long", sequence="long long",
+        immediate="long long", key="long long", active=ActiveOperation,
     )
     cdef ActiveOperation begin(
         self, Py_ssize_t index, long long iteration,

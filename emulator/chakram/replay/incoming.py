@@ -40,6 +40,7 @@ NOT_NOW = -1
 _NOT_NOW = NOT_NOW
 _COLLECTIVE, _SEND = COLLECTIVE, SEND
 _END_RECEIVED = END_RECEIVED
+_IMMEDIATE_MASK = 0xFFFFFFFF
 
 _SEND_KEYS = -(1 << 62)
 """Upper bound of the keys of sends.
@@ -111,18 +112,23 @@ class IncomingMessages:
         kind, number = self._kinds[index], self._numbers[index]
         target = self._targets[index]
         if kind == _COLLECTIVE:
-            position = iteration * self._collectives[target] + number
+            total = self._collectives[target]
+            position = iteration * total + number
             first_order = position << _STEP_BITS
             sequence = position & 0xFFFF
             immediate = sequence << 16
             key = target << 16 | sequence
         elif kind == _SEND:
-            immediate = (iteration * self._sends[target] + number) & 0xFFFFFFFF
+            total = self._sends[target]
+            immediate = (iteration * total + number) & _IMMEDIATE_MASK
             key = _SEND_KEYS - (target << 32 | immediate)
         else:
-            immediate = (iteration * self._receives[target] + number) & 0xFFFFFFFF
+            total = self._receives[target]
+            immediate = (iteration * total + number) & _IMMEDIATE_MASK
             key = -1 - (target << 32 | immediate)
-        active = ActiveOperation(
+        # Compiled code would convert arguments of a constructor to Python objects.
+        active = ActiveOperation.__new__(ActiveOperation)
+        active.begin(
             index,
             key,
             immediate,
@@ -182,11 +188,11 @@ class IncomingMessages:
         if receive == _NOT_NOW:
             self._strays += 1
             return _NOT_NOW
-        if active.arrived[receive]:
+        if active.marks[receive]:
             # The peer is ahead by 2**16 collectives, after which immediate data repeat.
             self._early.keep(active.key, pair, immediate, event)
             return _NOT_NOW
-        active.arrived[receive] = 1
+        active.marks[receive] = 1
         active.messages_left -= 1
         active.received_bytes += event.size_bytes
         active.ce += event.ce

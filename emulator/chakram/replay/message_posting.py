@@ -113,7 +113,7 @@ class Posts:
                 flow.cause_kind = _CAUSE_GRANT
                 flow.cause_rank = active.expansion.send_peers[flow.send]
                 flow.cause_number = 0
-            active.posted[flow.send] = 1
+            active.marks[active.first_send + flow.send] = 1
             self._posts.append(flow)
         return True
 
@@ -134,7 +134,7 @@ class Posts:
         active = flow.active
         if active is None:
             return None
-        active.posted[flow.send] = 0
+        active.marks[active.first_send + flow.send] = 0
         # Between its release and its post, a message waits only for the generator.
         wait_ns = event.generator_wait_ns
         if event.posted_ns > flow.ready_ns:
@@ -199,5 +199,5 @@ class Posts:
         flow.cause_rank = cause_rank
         flow.cause_number = cause_number
         if self._credits is None or not self._credits.holds(flow):
-            active.posted[send] = 1
+            active.marks[active.first_send + send] = 1
             self._posts.append(flow)

@@ -8,8 +8,11 @@ from chakram.replay.queue_pair_peer cimport Pair
 
 cdef int _END_START
 cdef long long _UNKNOWN
+cdef bytearray _NO_MARK
 
 
+# An operation cannot be part of a reference cycle, so it needs no garbage collection.
+@cython.no_gc
 cdef class ActiveOperation:
     cdef public Py_ssize_t index
     cdef public long long key
@@ -17,8 +20,8 @@ cdef class ActiveOperation:
     cdef public long long first_order
     cdef public Expansion expansion
     cdef public list missing_needs
-    cdef public bytearray arrived
-    cdef public bytearray posted
+    cdef public bytearray marks
+    cdef public Py_ssize_t first_send
     cdef public long long messages_left
     cdef public long long ready_ns
     cdef public Py_ssize_t released_by
@@ -36,6 +39,11 @@ cdef class ActiveOperation:
     cdef public long long wrong
     cdef public long long slip_ns
 
+    cpdef begin(
+        self, Py_ssize_t index, long long key, long long first_immediate,
+        long long first_order, Expansion expansion, long long ready_ns,
+        long long start_ns, bint is_counted
+    )
     cdef note_end(self, int kind, long long rank, long long number, long long time_ns)
 
 

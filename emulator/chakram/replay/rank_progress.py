@@ -16,6 +16,7 @@ __all__ = ["ActiveOperation", "Activity", "Flow"]
 
 _END_START = END_START
 _UNKNOWN = UNKNOWN
+_NO_MARK = bytearray(1)
 
 
 class ActiveOperation:
@@ -28,8 +29,9 @@ class ActiveOperation:
         first_order: Send order of messages in the first step.
         expansion: Messages of the operation.
         missing_needs: Number of arrivals that each send still waits for.
-        posted: Whether each send is posted and not acknowledged.
-        arrived: Whether each receive has arrived.
+        marks: Whether each receive has arrived, then whether each send is posted and
+            not acknowledged.
+        first_send: Index in *marks* of the first send.
         messages_left: Number of sends not acknowledged plus receives not arrived.
         ready_ns: Time when the dependencies were done.
         released_by: Index of the dependency that was done last; ``NOTHING``: the start
@@ -45,7 +47,6 @@ class ActiveOperation:
     """
 
     __slots__ = (
-        "arrived",
         "ce",
         "end_kind",
         "end_ns",
@@ -54,13 +55,14 @@ class ActiveOperation:
         "expansion",
         "first_immediate",
         "first_order",
+        "first_send",
         "generator_wait_ns",
         "index",
         "is_counted",
         "key",
+        "marks",
         "messages_left",
         "missing_needs",
-        "posted",
         "ready_ns",
         "received_bytes",
         "released_by",
@@ -71,7 +73,7 @@ class ActiveOperation:
         "wrong",
     )
 
-    def __init__(
+    def begin(
         self,
         index: int,
         key: int,
@@ -82,15 +84,20 @@ class ActiveOperation:
         start_ns: int,
         is_counted: bool,
     ) -> None:
+        """Start the operation, which has no values before that."""
         self.index = index
         self.key = key
         self.first_immediate = first_immediate
         self.first_order = first_order
         self.expansion = expansion
-        self.missing_needs = list(expansion.needs)
-        self.posted = bytearray(len(expansion.send_pairs))
-        self.arrived = bytearray(len(expansion.receive_steps))
+        self.first_send = len(expansion.receive_steps)
+        # Without receives, no send waits for an arrival.
+        self.missing_needs = expansion.needs
+        if self.first_send:
+            self.missing_needs = list(expansion.needs)
         self.messages_left = expansion.messages()
+        # Compiled code makes a bytearray faster from another one than from a number.
+        self.marks = _NO_MARK * self.messages_left
         self.ready_ns = ready_ns
         self.start_ns = start_ns
         self.end_ns = start_ns

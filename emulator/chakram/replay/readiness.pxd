@@ -20,10 +20,12 @@ cdef class Readiness:
     cdef int[::1] _operation_at
     cdef int[::1] _place_of
     cdef list _ready
+    cdef Py_ssize_t _next_root
 
     cpdef Readiness another(self)
     @cython.locals(count="Py_ssize_t", index="Py_ssize_t")
     cpdef begin(self, long long start_ns)
+    @cython.locals(place="Py_ssize_t")
     cpdef Py_ssize_t take(self) except? -2
     cpdef postpone(self, Py_ssize_t index, long long until_ns)
     @cython.locals(

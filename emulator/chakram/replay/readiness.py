@@ -48,6 +48,7 @@ class Readiness:
         "_first_successor",
         "_has_room",
         "_missing",
+        "_next_root",
         "_operation_at",
         "_place_of",
         "_ready",
@@ -87,7 +88,10 @@ class Readiness:
         for index, each in enumerate(successors):
             self._first_successor[index + 1] = self._first_successor[index] + len(each)
         self._successors = array("i", (*(at for each in successors for at in each), 0))
+        # Places of ready operations that are no roots, as a heap. Roots are taken from
+        # their list in order.
         self._ready: list[int] = []
+        self._next_root = count
         self.left = 0
         self.end_ns = 0
         self._has_room = False
@@ -106,6 +110,7 @@ class Readiness:
         made._operation_at = self._operation_at
         made._place_of = self._place_of
         made._roots = self._roots
+        made._next_root = self._count
         made._first_successor = self._first_successor
         made._successors = self._successors
         return made
@@ -122,12 +127,17 @@ class Readiness:
             self._missing[index] = self._counts[index]
             self.ready_ns[index] = start_ns
             self.released_by[index] = _NOTHING
-        self._ready = list(self._roots)
+        self._next_root = 0
         self.left = count
         self.end_ns = start_ns
 
     def take(self) -> int:
         """Remove and return the first ready operation, or ``NOTHING``."""
+        if self._next_root < len(self._roots):
+            place = self._roots[self._next_root]
+            if not self._ready or place < self._ready[0]:
+                self._next_root += 1
+                return self._operation_at[place]
         if not self._ready:
             return _NOTHING
         return self._operation_at[heappop(self._ready)]

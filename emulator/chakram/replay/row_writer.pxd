@@ -2,6 +2,9 @@
 
 cimport cython
 
+from cpython.array cimport array
+
+from chakram.native.append_rows_direct cimport append_row
 from chakram.replay.expansion cimport Expansion
 from chakram.replay.rank_progress cimport ActiveOperation, Activity, Flow
 from chakram.roce.events cimport MessageParts, SendCompleted
@@ -12,15 +15,15 @@ cdef long long _UNKNOWN
 cdef class RowWriter:
     cdef object _records
     cdef long long _number
-    cdef object _flow_bytes
+    cdef array _flow_row
     cdef long long[::1] _flow
-    cdef object _share_bytes
+    cdef array _share_row
     cdef long long[::1] _share
-    cdef object _arrival_bytes
+    cdef array _arrival_row
     cdef long long[::1] _arrival
-    cdef object _computation_bytes
+    cdef array _computation_row
     cdef long long[::1] _computation
-    cdef object _iteration_bytes
+    cdef array _iteration_row
     cdef long long[::1] _iteration
 
     @cython.locals(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from chakram.native.append_rows import append_row
 from chakram.records.row_layout import (
     ARRIVAL_FIELDS,
     COMPUTATION_FIELDS,
@@ -44,33 +45,28 @@ class RowWriter:
 
     __slots__ = (
         "_arrival",
-        "_arrival_bytes",
+        "_arrival_row",
         "_computation",
-        "_computation_bytes",
+        "_computation_row",
         "_flow",
-        "_flow_bytes",
+        "_flow_row",
         "_iteration",
-        "_iteration_bytes",
+        "_iteration_row",
         "_number",
         "_records",
         "_share",
-        "_share_bytes",
+        "_share_row",
     )
 
     def __init__(self, records: RecordRows, number: int) -> None:
         self._records = records
         self._number = number
-        # Two views of each row: its numbers and its bytes.
-        self._flow = _row(FLOW_FIELDS)
-        self._flow_bytes = memoryview(self._flow).cast("B")
-        self._share = _row(SHARE_FIELDS)
-        self._share_bytes = memoryview(self._share).cast("B")
-        self._arrival = _row(ARRIVAL_FIELDS)
-        self._arrival_bytes = memoryview(self._arrival).cast("B")
-        self._computation = _row(COMPUTATION_FIELDS)
-        self._computation_bytes = memoryview(self._computation).cast("B")
-        self._iteration = _row(ITERATION_FIELDS)
-        self._iteration_bytes = memoryview(self._iteration).cast("B")
+        # Compiled code writes each row through a view, and appends the row itself.
+        self._flow = self._flow_row = _row(FLOW_FIELDS)
+        self._share = self._share_row = _row(SHARE_FIELDS)
+        self._arrival = self._arrival_row = _row(ARRIVAL_FIELDS)
+        self._computation = self._computation_row = _row(COMPUTATION_FIELDS)
+        self._iteration = self._iteration_row = _row(ITERATION_FIELDS)
 
     def flow(
         self,
@@ -129,7 +125,7 @@ class RowWriter:
             row[33] = parts.pause_port
             row[34] = parts.slow_ns
             row[35] = parts.slow_port
-        self._records.flows.frombytes(self._flow_bytes)
+        append_row(self._records.flows, self._flow_row)
 
     def share(self, iteration: int, active: ActiveOperation) -> None:
         """Write the rank's share of an operation that has ended."""
@@ -151,7 +147,7 @@ class RowWriter:
         row[14] = active.end_kind
         row[15] = active.end_rank
         row[16] = active.end_number
-        self._records.shares.frombytes(self._share_bytes)
+        append_row(self._records.shares, self._share_row)
 
     def arrival(
         self, iteration: int, operation: int, peer: int, number: int, received_ns: int
@@ -164,7 +160,7 @@ class RowWriter:
         row[3] = peer
         row[4] = number
         row[5] = received_ns
-        self._records.arrivals.frombytes(self._arrival_bytes)
+        append_row(self._records.arrivals, self._arrival_row)
 
     def computation(
         self,
@@ -186,7 +182,7 @@ class RowWriter:
         row[5] = end_ns
         row[6] = released_by
         row[7] = held_by
-        self._records.computations.frombytes(self._computation_bytes)
+        append_row(self._records.computations, self._computation_row)
 
     def iteration(
         self, iteration: int, start_ns: int, end_ns: int, activity: Activity
@@ -201,4 +197,4 @@ class RowWriter:
         row[5] = activity.communication_ns
         row[6] = activity.exposed_ns
         row[7] = activity.idle_ns
-        self._records.iterations.frombytes(self._iteration_bytes)
+        append_row(self._records.iterations, self._iteration_row)

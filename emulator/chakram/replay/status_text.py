@@ -111,7 +111,7 @@ def waiting_words(
             for step, peer, arrived in zip(
                 expansion.receive_steps,
                 expansion.receive_peers,
-                each.arrived,
+                each.marks[: each.first_send],
                 strict=True,
             )
             if not arrived
@@ -121,7 +121,9 @@ def waiting_words(
             clauses.append(f"{name} waits for {missing_words(missing)}")
         unacknowledged.update(
             (each.index, peer)
-            for peer, is_posted in zip(expansion.send_peers, each.posted, strict=True)
+            for peer, is_posted in zip(
+                expansion.send_peers, each.marks[each.first_send :], strict=True
+            )
             if is_posted
         )
     for (index, peer), count in unacknowledged.items():

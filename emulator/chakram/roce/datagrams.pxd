@@ -1,5 +1,7 @@
 cimport cython
 
+from chakram.native.buffers_direct cimport network_word
+
 cdef int _MALFORMED
 cdef int _SERVED
 cdef int _UNSUPPORTED
@@ -49,9 +51,11 @@ cdef class SegmentParser:
     @cython.locals(opcode="int", pad_bytes="int", rest="Py_ssize_t", at="Py_ssize_t")
     cpdef int parse(self, const unsigned char[::1] data, Py_ssize_t offset,
                     Py_ssize_t length) except? -1
-    @cython.locals(high="unsigned long long")
-    cdef unsigned long long _word(self, const unsigned char[::1] data,
-                                  Py_ssize_t at) except? -1
+    @cython.locals(count="int", psn="unsigned long long",
+                   previous="Py_ssize_t", opening="unsigned long long",
+                   qpn="unsigned long long")
+    cpdef int repetitions(self, const unsigned char[::1] data, Py_ssize_t offset,
+                          Py_ssize_t size, Py_ssize_t end) except -1
 
 
 cdef class Run:
@@ -68,3 +72,5 @@ cdef class Run:
 
     cpdef object begin(self, SegmentParser packet, long long path_mtu)
     cpdef bint extend(self, SegmentParser packet) except -1
+    cpdef object repeat(self, long long count)
+    cpdef bint is_inside(self) except -1

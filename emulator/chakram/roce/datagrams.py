@@ -9,6 +9,7 @@ last packet. A run collects packets that can be delivered together.
 
 from __future__ import annotations
 
+from chakram.native.buffers import network_word
 from chakram.roce.constants import ICRC_BYTES, Verb
 from chakram.roce.headers import BTH_BYTES
 from chakram.roce.opcodes import Opcode
@@ -165,16 +166,16 @@ class SegmentParser:
             rest -= _RETH
             if rest < 0:
                 return _MALFORMED
-            self.address = self._word(data, at) << 32 | self._word(data, at + 4)
-            self.key = self._word(data, at + 8)
-            self.dma_length_bytes = self._word(data, at + 12)
+            self.address = network_word(data, at) << 32 | network_word(data, at + 4)
+            self.key = network_word(data, at + 8)
+            self.dma_length_bytes = network_word(data, at + 12)
             at += _RETH
         self.immediate = -1
         if opcode in (_LAST_WITH_IMMEDIATE, _ONLY_WITH_IMMEDIATE):
             rest -= _IMMEDIATE
             if rest < 0:
                 return _MALFORMED
-            self.immediate = self._word(data, at)
+            self.immediate = network_word(data, at)
             at += _IMMEDIATE
         self.payload_at = at
         if rest < 0 or (rest + pad_bytes) & 3:
@@ -182,10 +183,30 @@ class SegmentParser:
         self.payload_bytes = rest
         return _SERVED
 
-    def _word(self, data: bytes | bytearray | memoryview, at: int) -> int:
-        """Return 32 bits in network byte order."""
-        high = data[at] << 8 | data[at + 1]
-        return high << 16 | data[at + 2] << 8 | data[at + 3]
+    def repetitions(
+        self, data: bytes | bytearray | memoryview, offset: int, size: int, end: int
+    ) -> int:
+        """Return how many packets from *offset* on repeat the packet before *offset*.
+
+        Each has *size* bytes and ends at *end* at the latest. It has the BTH of the
+        packet before it, except for the next PSN, and requests no ACK.
+        """
+        count = 0
+        psn = self.psn
+        previous = offset - size
+        opening = network_word(data, previous)
+        qpn = network_word(data, previous + 4)
+        while offset + size <= end:
+            psn = (psn + 1) & 0xFFFFFF
+            if (
+                network_word(data, offset) != opening
+                or network_word(data, offset + 4) != qpn
+                or network_word(data, offset + 8) != psn
+            ):
+                break
+            count += 1
+            offset += size
+        return count
 
 
 class Run:
@@ -263,3 +284,12 @@ class Run:
         self.immediate = packet.immediate
         self.ack_request = self.ack_request or packet.ack_request
         return True
+
+    def repeat(self, count: int) -> None:
+        """Add *count* packets that repeat the last one, which is inside a message."""
+        self.count += count
+        self.payload_bytes += count * self._path_mtu
+
+    def is_inside(self) -> bool:
+        """Return whether another packet with a full payload may follow the last one."""
+        return not self.is_last and self.payload_bytes == self.count * self._path_mtu

@@ -1,6 +1,6 @@
 cimport cython
 
-from chakram.roce._payload cimport PayloadPattern
+from chakram.native.buffers_direct cimport same_bytes, word
 from chakram.roce.datagrams cimport SegmentParser
 
 cdef int _INTACT
@@ -43,12 +43,13 @@ cdef class PacketVerifier:
     cdef int _udp_port
     cdef bint _has_icrcs
     cdef long long _path_mtu
-    cdef PayloadPattern _pattern
+    cdef const unsigned char[::1] _pattern
     cdef const unsigned int[::1] _byte_table
     cdef const unsigned int[::1] _advance
     cdef const unsigned int[::1] _retreat
     cdef const unsigned int[::1] _stride
     cdef const unsigned int[::1] _identifications
+    cdef const unsigned int[::1] _late_identifications
     cdef long long[::1] _residues
     cdef int _identification
     cdef int _at_position
@@ -59,10 +60,17 @@ cdef class PacketVerifier:
     @cython.locals(is_data="bint", end="Py_ssize_t", is_pattern="bint", as_sent="bint",
                    verdict="int", register="unsigned int", guess="int",
                    value="unsigned int", found="unsigned int", change="int",
-                   opcode="int", kind="int", key="long long", constant="long long")
+                   opcode="int", kind="int", key="long long")
     cpdef int judge(self, const unsigned char[::1] data, Py_ssize_t offset,
                     Py_ssize_t size, SegmentParser packet, ArrivingFlow flow,
                     int source_port, int position) except -1
+    @cython.locals(path_mtu="Py_ssize_t", pattern="const unsigned char[::1]",
+                   late="const unsigned int[::1]", constant="unsigned int",
+                   guess="int", done="int", value="unsigned int")
+    cpdef int intact(self, const unsigned char[::1] data, Py_ssize_t offset,
+                     Py_ssize_t size, int count, ArrivingFlow flow, int opcode,
+                     int position) except -1
+    cdef unsigned int _past(self, unsigned int register) except? -1
     @cython.locals(payload_end="Py_ssize_t")
     cdef bint _has_pattern(self, const unsigned char[::1] data, SegmentParser packet,
                            Py_ssize_t end) except -1

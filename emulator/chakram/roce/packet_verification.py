@@ -32,6 +32,7 @@ from array import array
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
+from chakram.native.buffers import same_bytes, word
 from chakram.plan.transport import PATH_MTUS
 from chakram.roce.constants import ICRC_BYTES, UDP_PORT
 from chakram.roce.header_registers import SHARED_BTH_BYTES
@@ -48,7 +49,7 @@ from chakram.roce.icrc import (
     stride_tables,
 )
 from chakram.roce.opcodes import Opcode
-from chakram.roce.payload import payload_pattern
+from chakram.roce.payload import pattern_bytes
 
 if TYPE_CHECKING:
     from chakram.roce.datagrams import SegmentParser
@@ -188,6 +189,7 @@ class PacketVerifier:
         "_identification",
         "_identifications",
         "_is_ipv4",
+        "_late_identifications",
         "_local",
         "_path_mtu",
         "_pattern",
@@ -231,12 +233,13 @@ class PacketVerifier:
         self._udp_port = udp_port
         self._has_icrcs = has_icrcs
         self._path_mtu = path_mtu
-        self._pattern = payload_pattern(path_mtu)
+        self._pattern = pattern_bytes(path_mtu)
         self._byte_table = BYTE_TABLE
         self._advance = advance_tables()
         self._retreat = retreat_tables()
         self._stride = stride_tables(_BTH - _SHARED + path_mtu)
         self._identifications = identification_table(8 + _SHARED)
+        self._late_identifications = identification_table(8 + _BTH + path_mtu)
         # By payload length without pad; -1: not computed yet.
         self._residues = array("q", (-1 for _ in range(path_mtu + 1)))
         # State of the receive: identification and position of the last data packet with
@@ -320,38 +323,13 @@ class PacketVerifier:
             if guess < 0 or guess >= _SEGMENTS:
                 guess = 0
             register ^= self._identifications[guess]
-        if (
-            as_sent
-            and packet.payload_bytes == self._path_mtu
-            and packet.payload_at == offset + _BTH
-        ):
-            # Nearly all packets take this branch, so it makes no calls.
-            constant = self._residues[self._path_mtu]
-            if constant < 0:
-                constant = self._residue(self._path_mtu)
-            register ^= (
-                data[offset + 8]
-                | data[offset + 9] << 8
-                | data[offset + 10] << 16
-                | data[offset + 11] << 24
-            )
-            value = (
-                self._stride[register & 0xFF]
-                ^ self._stride[256 + (register >> 8 & 0xFF)]
-                ^ self._stride[512 + (register >> 16 & 0xFF)]
-                ^ self._stride[768 + (register >> 24)]
-                ^ constant
-                ^ _ONES
-            )
-        elif as_sent:
+        if as_sent:
             value = self._by_table(register, data, offset, packet)
         elif opcode in (_ACKNOWLEDGE, _CNP):
             value = self._through(register, data, offset + _SHARED, end) ^ _ONES
         else:
             value = zlib.crc32(bytes(data[offset + _SHARED : end]), register ^ _ONES)
-        found = (
-            data[end] | data[end + 1] << 8 | data[end + 2] << 16 | data[end + 3] << 24
-        )
+        found = word(data, end)
         if value != found:
             if not self._is_ipv4:
                 return _WRONG_ICRC
@@ -365,6 +343,65 @@ class PacketVerifier:
             self._at_position = position
         return verdict
 
+    def intact(
+        self,
+        data: bytes | bytearray | memoryview,
+        offset: int,
+        size: int,
+        count: int,
+        flow: ArrivingFlow,
+        opcode: int,
+        position: int,
+    ) -> int:
+        """Return how many of *count* packets are certainly intact.
+
+        They must repeat a packet that was judged (`SegmentParser.repetitions`), and
+        have full payloads without extended headers. Judge the first other one.
+
+        Args:
+            data: Buffer that contains the packets.
+            offset: Start of the first one in *data*.
+            size: Length of each.
+            count: Number of packets.
+            flow: Cache of the destination queue pair.
+            opcode: Opcode of the packets.
+            position: Index of the first one in the receive.
+        """
+        path_mtu = self._path_mtu
+        if not flow.is_pattern or size != _BTH + path_mtu + _ICRC:
+            return 0
+        pattern, late = self._pattern, self._late_identifications
+        # Lookups for the PSN alone find entries that the last packet has loaded.
+        constant = self._past(flow.registers[opcode]) ^ self._residue(path_mtu) ^ _ONES
+        guess = self._identification + self._step * (position - self._at_position)
+        done = 0
+        while (
+            done < count
+            and guess < _SEGMENTS
+            and same_bytes(data, offset + _BTH, pattern, 0, path_mtu)
+        ):
+            value = self._past(word(data, offset + _SHARED)) ^ constant
+            if self._is_ipv4:
+                value ^= late[guess]
+            offset += size
+            if self._has_icrcs and value != word(data, offset - _ICRC):
+                break
+            done += 1
+            self._identification = guess
+            self._at_position = position
+            guess += self._step
+            position += 1
+        return done
+
+    def _past(self, register: int) -> int:
+        """Return a register after the zero bytes of a full packet from the PSN on."""
+        return (
+            self._stride[register & 0xFF]
+            ^ self._stride[256 + (register >> 8 & 0xFF)]
+            ^ self._stride[512 + (register >> 16 & 0xFF)]
+            ^ self._stride[768 + (register >> 24)]
+        )
+
     def _has_pattern(
         self, data: bytes | bytearray | memoryview, packet: SegmentParser, end: int
     ) -> bool:
@@ -372,7 +409,9 @@ class PacketVerifier:
         payload_end = packet.payload_at + packet.payload_bytes
         return (
             packet.payload_bytes <= self._path_mtu
-            and self._pattern.matches(data, packet.payload_at, packet.payload_bytes)
+            and same_bytes(
+                data, packet.payload_at, self._pattern, 0, packet.payload_bytes
+            )
             and (payload_end == end or self._has_plain_pad(data, payload_end, end))
         )
 
@@ -395,9 +434,7 @@ class PacketVerifier:
         """Return the ICRC of a packet whose payload is the pattern."""
         payload_bytes = packet.payload_bytes
         payload_at = packet.payload_at
-        constant = self._residues[payload_bytes]
-        if constant < 0:
-            constant = self._residue(payload_bytes)
+        constant = self._residue(payload_bytes)
         register = self._through(register, data, offset + _SHARED, payload_at)
         advance = self._advance
         padded_bytes = payload_bytes + 3 & ~3
@@ -413,11 +450,12 @@ class PacketVerifier:
         return register ^ constant ^ _ONES
 
     def _residue(self, payload_bytes: int) -> int:
-        """Compute the residue of a padded payload, cache it and return it."""
-        pad = bytes((4 - (payload_bytes & 3)) & 3)
-        self._residues[payload_bytes] = residue(
-            self._pattern.data[:payload_bytes] + pad
-        )
+        """Return the residue of a padded payload, which is computed only once."""
+        if self._residues[payload_bytes] < 0:
+            pad = bytes((4 - (payload_bytes & 3)) & 3)
+            self._residues[payload_bytes] = residue(
+                bytes(self._pattern[:payload_bytes]) + pad
+            )
         return self._residues[payload_bytes]
 
     def _through(

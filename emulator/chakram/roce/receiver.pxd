@@ -40,12 +40,16 @@ cdef class Receiver:
                             int ce) except -1
     @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t",
                    size="Py_ssize_t", qpn="long long", verifier=PacketVerifier,
-                   position="int")
+                   position="int", repeated="int")
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
                                    Py_ssize_t length, Py_ssize_t segment_size,
                                    long long now_ns, bint ce, int source_port,
                                    unsigned long long source_high,
                                    unsigned long long source_low)
+    @cython.locals(count="int", verifier=PacketVerifier, flow=ArrivingFlow)
+    cdef int _repeat(self, QueuePair queue_pair, const unsigned char[::1] buffer,
+                     Py_ssize_t offset, Py_ssize_t size, Py_ssize_t length,
+                     int source_port, int position) except -1
     @cython.locals(queue_pair=QueuePair)
     cpdef bint is_foreign(self, long long qpn, unsigned long long high,
                           unsigned long long low) except -1

@@ -199,7 +199,20 @@ class Receiver:
                     pass  # counted by _is_good
                 elif queue_pair.memory is not None and self._parser.is_data:
                     self._keep(queue_pair, buffer, ce, now_ns)
-                elif not run.extend(self._parser):
+                elif run.extend(self._parser):
+                    if run.is_inside():
+                        repeated = self._repeat(
+                            queue_pair,
+                            buffer,
+                            offset + size,
+                            size,
+                            length,
+                            source_port,
+                            position + 1,
+                        )
+                        position += repeated
+                        offset += repeated * size
+                else:
                     self._deliver(queue_pair, run, ce, now_ns)
                     if self._parser.is_data:
                         run.begin(self._parser, queue_pair.path_mtu)
@@ -209,6 +222,34 @@ class Receiver:
         if queue_pair is not None:
             self._deliver(queue_pair, run, ce, now_ns)
             self._scheduler.update(queue_pair, now_ns, now_ns)
+
+    def _repeat(
+        self,
+        queue_pair: QueuePair,
+        buffer: bytes | bytearray | memoryview,
+        offset: int,
+        size: int,
+        length: int,
+        source_port: int,
+        position: int,
+    ) -> int:
+        """Add packets that repeat the last one to its run, and return how many.
+
+        Most packets of long messages do. To handle all of them at once takes a third of
+        the time.
+        """
+        count = self._parser.repetitions(buffer, offset, size, length)
+        verifier, flow = self._verifier, queue_pair.flow
+        if verifier is not None and flow is not None and source_port > 0:
+            if verifier.every > 1:
+                return 0
+            count = verifier.intact(
+                buffer, offset, size, count, flow, self._parser.opcode, position
+            )
+            self.verified += count
+        self.packets_received += count
+        self._run.repeat(count)
+        return count
 
     def is_foreign(self, qpn: int, high: int, low: int) -> bool:
         """Return whether an address is foreign: see `PortEngine.is_foreign`."""

@@ -58,9 +58,11 @@ def test_an_operation_needs_all_its_messages_and_keeps_its_expansion() -> None:
     expansion.needs = [0, 1]
     expansion.send_pairs = [Pair(16, 0, 1, 0)] * 2
     expansion.receive_steps = [0]
-    active = ActiveOperation(3, 7, 7 << 16, 0, expansion, 10, 12, True)
+    active = ActiveOperation()
+    active.begin(3, 7, 7 << 16, 0, expansion, 10, 12, True)
     active.missing_needs[1] -= 1
     assert expansion.needs == [0, 1]
     assert active.messages_left == 3
-    assert list(active.arrived) == [0]
+    active.marks[0] = 1
+    assert list(active.marks) == [1, 0, 0]
     assert (active.ready_ns, active.start_ns, active.end_ns) == (10, 12, 12)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from chakram.records.row_layout import (
     CAUSE_MESSAGE,
     END_RECEIVED,
@@ -27,7 +29,9 @@ def operation() -> ActiveOperation:
     expansion.send_steps = [0, 4]
     expansion.send_channels = [0, 1]
     expansion.send_peers = [8, 9]
-    return ActiveOperation(5, 1 << 16, 1 << 16, 0, expansion, 100, 110, True)
+    active = ActiveOperation()
+    active.begin(5, 1 << 16, 1 << 16, 0, expansion, 100, 110, True)
+    return active
 
 
 def made_flow() -> Flow:
@@ -160,3 +164,13 @@ def test_rows_go_where_the_records_are_now() -> None:
     assert len(records.take()) == 1
     writer.share(1, operation())
     assert [row.iteration for row in share_rows(records)] == [1]
+
+
+def test_rows_with_a_view_are_not_extended() -> None:
+    records = RecordRows()
+    writer = RowWriter(records, 7)
+    writer.share(0, operation())
+    with memoryview(records.shares), pytest.raises(BufferError):
+        writer.share(1, operation())
+    writer.share(2, operation())
+    assert [each.iteration for each in share_rows(records)] == [0, 2]

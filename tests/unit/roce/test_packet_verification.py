@@ -16,7 +16,7 @@ from chakram.roce.packet_verification import (
     WRONG_PAYLOAD,
     PacketVerifier,
 )
-from chakram.roce.payload import PlainPattern, pattern_bytes, payload_pattern
+from chakram.roce.port import PortEngine
 from tests.virtual_wire import make_queue_pair, split
 
 MTU = 256
@@ -213,23 +213,6 @@ def test_crc_register_can_be_reversed() -> None:
         assert back == register
 
 
-@pytest.mark.parametrize(
-    "make", [payload_pattern, lambda n: PlainPattern(pattern_bytes(n))]
-)
-def test_pattern_compares_payload_bytes(make) -> None:  # type: ignore[no-untyped-def] # two kinds
-    pattern = make(1024)
-    data = b"\0" * 3 + pattern_bytes(1024) + b"\0"
-    assert pattern.matches(data, 3, 1024)
-    assert pattern.matches(data, 3, 0)
-    assert not pattern.matches(data, 4, 1023)
-    assert not pattern.matches(data, 3, 1025)
-    assert not pattern.matches(data, 1000, 1024)
-    for at in (3, 500, 1026):
-        damaged = bytearray(data)
-        damaged[at] ^= 0x80
-        assert not pattern.matches(damaged, 3, 1024)
-
-
 def test_sample_size_and_packet_size_are_validated() -> None:
     with pytest.raises(ValueError, match="one in 0 packets"):
         PacketVerifier(local_address="198.18.0.1", path_mtu=MTU, every=0)
@@ -238,3 +221,49 @@ def test_sample_size_and_packet_size_are_validated() -> None:
     verifier = PacketVerifier(local_address="198.18.0.1", path_mtu=MTU)
     with pytest.raises(ValueError, match="IP version"):
         verifier.flow("fd00::1")
+
+
+def port_with(verifier: PacketVerifier | None, local: str) -> PortEngine:
+    port = PortEngine(
+        rate_bps=None, burst_bound_ns=0, max_burst_packets=15, verifier=verifier
+    )
+    pair = make_queue_pair(0x12, 0x11, path_mtu=MTU)
+    if verifier is not None:
+        pair.flow = verifier.flow(local)
+    port.add_queue_pair(pair)
+    return port
+
+
+@families
+@pytest.mark.parametrize("every", [None, 1, 3])
+@pytest.mark.parametrize("at", [0, 1, 2, 4, 7, 8, 9, 11, 12, 140, 267, 268, 271])
+@pytest.mark.parametrize("which", [None, 0, 1, 2, 7, 13])
+def test_joined_packets_have_the_same_effect_as_single_ones(
+    local: str, remote: str, every: int | None, at: int, which: int | None
+) -> None:
+    first, middles, *_ = packets(local, remote)
+    if which is not None:
+        damaged = bytearray(middles[which])
+        damaged[at] ^= 0x40
+        middles[which] = bytes(damaged)
+    found = []
+    for sends in ([first, [b"".join(middles)]], [first, middles]):
+        verifier = None
+        if every is not None:
+            verifier = PacketVerifier(local_address=remote, path_mtu=MTU, every=every)
+        port = port_with(verifier, local)
+        for send in sends:
+            for data in send:
+                size = len(middles[0]) if len(data) > 2 * MTU else 0
+                port.receive_datagrams(data, len(data), size, 0, False, SOURCE_PORT)
+        counters = port.statistics()
+        answers = [
+            (burst.kind, burst.psn, burst.syndrome, burst.msn)
+            for burst in iter(lambda port=port: port.next_burst(0), None)
+        ]
+        found.append((counters, port.queue_pair(0x12).statistics(), answers))
+    assert found[0] == found[1]
+    if which is None and every == 1:
+        assert found[0][0].verified == len(first) + len(middles)
+        assert found[0][0].icrc_errors == 0
+        assert found[0][1].packets_received == len(first) + len(middles)

@@ -1,6 +1,0 @@
-class PayloadPattern:
-    data: bytes
-    def __init__(self, data: bytes) -> None: ...
-    def matches(
-        self, data: bytes | bytearray | memoryview, at: int, length: int
-    ) -> bool: ...
