@@ -10,9 +10,8 @@ long run with many queue pairs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chakram.records.counter_definitions import (
     PortStatistics,
@@ -57,18 +56,22 @@ _behind_number = itemgetter(*(_PLACES[name] for name in PORT_FIELDS[2:]))
 _pair_columns = row_reader(QueuePairStatistics)
 
 
-@dataclass(slots=True, eq=False)
-class _Pair:
-    """A queue pair with its rank and peer, and its state at the last sample."""
+class _Sampled:
+    """A queue pair with its rank and peer, and its state at the last sample.
 
-    pair: QueuePair
-    rank: int
-    peer: int
-    parts: dict[str, Any]
-    """Parts of the queue pair by their names in `QueuePairStatistics`."""
-    happenings: Callable[[], int]
-    """`QueuePair.happenings` of the queue pair."""
-    seen: int = 0
+    Attributes:
+        parts: Parts of the queue pair by their names in `QueuePairStatistics`.
+        seen: `QueuePair.happenings` of the queue pair at the last sample.
+    """
+
+    __slots__ = ("pair", "parts", "peer", "rank", "seen")
+
+    def __init__(self, pair: QueuePair, rank: int, peer: int) -> None:
+        self.pair = pair
+        self.rank = rank
+        self.peer = peer
+        self.parts = {"requester": pair.requester, "responder": pair.responder}
+        self.seen = 0
 
 
 class Sampler:
@@ -121,12 +124,7 @@ class Sampler:
         for plan in plans:
             owners |= queue_pair_owners(plan)
         self._pairs = [
-            _Pair(
-                pair,
-                *owners[endpoint.port.number, pair.qpn],
-                {"requester": pair.requester, "responder": pair.responder},
-                pair.happenings,
-            )
+            _Sampled(pair, *owners[endpoint.port.number, pair.qpn])
             for endpoint in endpoints
             for pair in endpoint.engine.queue_pairs()
         ]
@@ -151,7 +149,6 @@ class Sampler:
     def _sample_pairs(self, most: int, now_ns: int) -> None:
         """Sample up to *most* of the remaining queue pairs of this bin."""
         rows = 0
-        # Most queue pairs have not changed, so this loop calls no other function.
         pairs, turn, allowed = self._pairs, self._turn, self._rows_left
         count = min(most, self._pairs_left)
         self._pairs_left -= count
@@ -160,7 +157,7 @@ class Sampler:
             turn += 1
             if turn == len(pairs):
                 turn = 0
-            if entry.happenings() != entry.seen:
+            if entry.pair.happenings() != entry.seen:
                 self._sample_pair(entry, now_ns)
                 rows += 1
             if rows == allowed:
@@ -174,7 +171,7 @@ class Sampler:
         """Take the final sample of everything, which without bins is the only one."""
         self._sample_ports(now_ns)
         for entry in self._pairs:
-            if entry.happenings() != entry.seen:
+            if entry.pair.happenings() != entry.seen:
                 self._sample_pair(entry, now_ns)
 
     def _count(self, rows: int) -> None:
@@ -191,10 +188,10 @@ class Sampler:
                 self._ports_seen[number] = row
                 self.rows.ports.extend((now_ns, number, *row))
 
-    def _sample_pair(self, entry: _Pair, now_ns: int) -> None:
+    def _sample_pair(self, entry: _Sampled, now_ns: int) -> None:
         """Add a row for a queue pair that has changed since its last row."""
         pair = entry.pair
-        entry.seen = entry.happenings()
+        entry.seen = pair.happenings()
         # ``extend`` takes twice as long.
         self.rows.queue_pairs.fromlist(
             [
