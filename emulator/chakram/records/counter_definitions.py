@@ -15,7 +15,7 @@ increments this attribute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
@@ -515,31 +515,23 @@ def row_of(statistics: QueuePairStatistics | PortStatistics) -> tuple[int, ...]:
 
 
 def _readers(
-    counters: Iterable[Counter],
+    kind: type,
 ) -> tuple[tuple[str, tuple[str, ...], Callable[[object], tuple[int, ...]]], ...]:
     by_part: dict[str, list[Counter]] = {}
-    for each in counters:
+    for each in _COUNTERS[kind]:
         if each.part:
             by_part.setdefault(each.part, []).append(each)
     return tuple(
         (
             part,
-            tuple(each.name for each in of_part),
-            _tuple_reader([each.reads for each in of_part]),
+            tuple(each.name for each in counters),
+            attrgetter(*(each.reads for each in counters)),
         )
-        for part, of_part in by_part.items()
+        for part, counters in by_part.items()
     )
 
 
-def _tuple_reader(names: Sequence[str]) -> Callable[[object], tuple[int, ...]]:
-    """Return an ``attrgetter`` that also returns a tuple for one name."""
-    read: Callable[[object], Any] = attrgetter(*names)
-    return read if len(names) > 1 else lambda part: (read(part),)
-
-
-_READERS = {
-    kind: _readers(_COUNTERS[kind]) for kind in (QueuePairStatistics, PortStatistics)
-}
+_READERS = {kind: _readers(kind) for kind in (QueuePairStatistics, PortStatistics)}
 
 
 def sampled_of(statistics: PortStatistics) -> tuple[tuple[int, ...], int]:
@@ -556,16 +548,20 @@ def row_reader(
     counts are 0.  With a snapshot by ``gather``, reading would take three times as
     long.
     """
-    with_column = [each for each in _COUNTERS[kind] if each.column is not None]
-    readers = _readers(with_column)
-    places = [name for _, names, _ in readers for name in names]
+    places = [name for _, names, _ in _READERS[kind] for name in names]
     in_order = itemgetter(
-        *(places.index(each.name) if each.part else len(places) for each in with_column)
+        *(
+            places.index(each.name) if each.part else len(places)
+            for each in _COUNTERS[kind]
+            if each.column is not None
+        )
     )
+
+    readers = [(part, of_part) for part, _, of_part in _READERS[kind]]
 
     def read(parts: Mapping[str, object]) -> tuple[int, ...]:
         values: list[int] = []
-        for part, _, of_part in readers:
+        for part, of_part in readers:
             values += of_part(parts[part])
         values.append(0)
         row: tuple[int, ...] = in_order(values)

@@ -3,13 +3,15 @@
 cimport cython
 
 from chakram.roce.queue_pair cimport QueuePair
+from chakram.roce.requester cimport Requester
+from chakram.roce.responder cimport Responder
+from chakram.roce.retries cimport Retries
 
 
 cdef class _Sampled:
     cdef QueuePair pair
-    cdef object rank
-    cdef object peer
-    cdef dict parts
+    cdef long long rank
+    cdef long long peer
     cdef long long seen
 
 
@@ -28,6 +30,8 @@ cdef class Sampler:
     cdef Py_ssize_t _turn
     cdef dict _ports_seen
     cdef list _pairs
+    cdef long long[::1] _row
+    cdef object _row_bytes
 
     cpdef turn(self, long long now_ns)
     @cython.locals(
@@ -39,5 +43,8 @@ cdef class Sampler:
     cpdef finish(self, long long now_ns)
     cpdef _count(self, long long rows)
     cdef _sample_ports(self, long long now_ns)
-    @cython.locals(pair=QueuePair)
+    @cython.locals(
+        pair=QueuePair, row="long long[::1]", sent=Requester, received=Responder,
+        retries=Retries,
+    )
     cdef _sample_pair(self, _Sampled entry, long long now_ns)

@@ -95,10 +95,10 @@ class LinkSampler:
                         row[place] -= before[place]
                 time_ns, last = self._seen.get(key, (self._last_ns, row))
                 if time_ns < self._last_ns and last != row:
-                    self.rows.extend((self._last_ns, number, *last))
+                    self.rows.fromlist([self._last_ns, number, *last])
                 if key not in self._seen or last != row:
                     self._seen[key] = now_ns, row
-                    self.rows.extend((now_ns, number, *row))
+                    self.rows.fromlist([now_ns, number, *row])
         self._last_ns = now_ns
         return (len(self.rows) - count) // len(LINK_SAMPLE_FIELDS)
 
