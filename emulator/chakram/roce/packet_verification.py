@@ -33,9 +33,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from chakram.plan.transport import PATH_MTUS
-from chakram.roce.constants import ICRC_BYTES, UDP_PORT
+from chakram.roce.constants import BTH_BYTES, ICRC_BYTES, UDP_PORT
 from chakram.roce.header_registers import SHARED_BTH_BYTES
-from chakram.roce.headers import BTH_BYTES
 from chakram.roce.icrc import (
     ADVANCE_BITS,
     BYTE_TABLE,
