@@ -51,7 +51,7 @@ def test_clean_clone_installs_the_requirements_of_benchmarks(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "figures"),
     [
-        ("", ["bulk goodput", "pacing error", "all_to_all of"]),
+        ("", ["bulk goodput", "pacing error", "all_to_all of", "switches", "--help"]),
         ("--simulations", ["M hops/s", "events alone", "quickstart with samples"]),
     ],
 )
