@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from chakram.foundation.errors import PacketError
 from chakram.foundation.field_bounds import declared_fields
-from chakram.roce.constants import ICRC_BYTES
-from chakram.roce.headers import BTH_BYTES, Bth, Header, Packet, layout, size_bytes
+from chakram.roce.constants import BTH_BYTES, ICRC_BYTES
+from chakram.roce.headers import Bth, Header, Packet, layout, size_bytes
 from chakram.roce.opcodes import Opcode, extended_headers
 
 _T = TypeVar("_T", bound=Header)

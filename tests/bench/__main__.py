@@ -30,10 +30,12 @@ from chakram.foundation.errors import ChakramError
 from chakram.topology.common_topologies import single_switch
 from tests.bench.bare import Blaster, compile_blaster
 from tests.bench.extent import sized
+from tests.bench.live_switch import LEAST, packets_per_cpu_second
 from tests.bench.pair import veth_pair
 from tests.bench.results import Result, compare, table, turns
 from tests.bench.simulations import compare_simulations, measure_simulations
 from tests.bench.trees import OURS, Figure, Tree, build_tree, compare_trees
+from tests.bench.verbs import compare_verbs, measure_verbs
 from tests.leaks import own_lab
 
 if TYPE_CHECKING:
@@ -465,6 +467,20 @@ async def measure_lab(rounds: int, earlier: Tree | None = None) -> list[Result]:
         ]
 
 
+def measure_switch(rounds: int, earlier: Tree | None = None) -> Result:
+    """Measure modeled switches in real time."""
+    figure = Figure(
+        "modeled switches, packets of 4 KiB: marks, pauses and counters", "1/CPU s"
+    )
+    if earlier is not None:
+        return compare_trees(
+            [figure], lambda tree: tree.measure("live_switch.py"), earlier, rounds
+        )[0]
+    found = asyncio.run(packets_per_cpu_second(rounds))
+    demanded = [float(LEAST)] * rounds
+    return compare(figure.name, found, figure.unit, "demanded", demanded, floor=1.0)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make bench",
@@ -493,6 +509,11 @@ def main() -> int:
         else:
             results = measure_pair(options.rounds, earlier)
             results += asyncio.run(measure_lab(options.rounds, earlier))
+            results.append(measure_switch(options.rounds, earlier))
+            if earlier is None:
+                results += measure_verbs(options.rounds)
+            else:
+                results += compare_verbs(earlier, options.rounds)
     except ChakramError as error:
         sys.stderr.write(f"not measured: {error}\n")
         return 1

@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from chakram._compiled import status
-from chakram.fabric.labs.lab import start_lab
-from chakram.fabric.labs.link_counters import read_counters
-from chakram.switch.profiles import Profile
-from chakram.topology.common_topologies import single_switch
-from chakram.topology.topology import EcnThresholds
-from tests.bench.extent import at_least, sized
+from tests.bench.extent import at_least, at_most, sized
+from tests.bench.live_switch import LEAST, packets_per_cpu_second
 from tests.leaks import own_lab
-from tests.netns.labs import GBIT, traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-SECONDS = sized("2", "0.2")
-SIZE = "4112"
-"""Of a packet of 4 KiB: BTH and ICRC are payload to UDP."""
-
-LEAST = 150_000
 PLAIN_LEAST = 2_000
+EXPERIMENT = """\
+version: 1
+name: eight-hosts
+jobs:
+  - name: job
+    trace:
+      {synth: collectives, ranks: 8, streams: [{op: all_reduce, size: SIZE, count: 2}]}
+    compute: {from: none}
+iterations: {warmup: 1, measured: 2}
+fabric:
+  kind: namespaces
+  switch: model
+  topology: {single_switch: {hosts: 8}}
+  links: {host: {rate: 500Mbit, ecn: {kmin: 100KB, kmax: 400KB, pmax: 0.2}}}
+  switches: {profile: sonic}
+  mtu: 4200
+transport: {path_mtu: 4096}
+predict: [simulate]
+"""
 
 
 @pytest.mark.asyncio
 async def test_switch_forwards_enough_packets_per_second(
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Saturated, delivered; marks, pauses and counters on."""
-    marks = EcnThresholds(kmin_bytes=100_000, kmax_bytes=400_000, probability=0.2)
-    topology = single_switch(8, 20 * GBIT, host_ecn=marks)
-    lab = await start_lab(
-        topology,
-        lab_name=own_lab("speed"),
-        forwarding="model",
-        profile=Profile(name="sonic", mtu=4214),
-    )
-    best = 0.0
-    async with lab:
-        for _ in range(sized(3, 1)):
-            before = read_counters(lab.state).process
-            traffic(lab.state, "flood", SECONDS, SIZE, *topology.hosts[:4])
-            after = read_counters(lab.state).process
-            delivered = after["delivered"] - before["delivered"]
-            cpu_ns = after["cpu_ns"] - before["cpu_ns"]
-            assert delivered > sized(10_000, 0)
-            best = max(best, delivered * 1e9 / cpu_ns)
+    best = max(await packets_per_cpu_second(sized(3, 1)))
     record_property("packets per CPU second", round(best))
     assert best >= at_least(LEAST if status().is_compiled() else PLAIN_LEAST)
+
+
+@pytest.mark.timeout(120)
+def test_eight_hosts_run_at_500_mbit(tmp_path: Path) -> None:
+    if not status().is_compiled():
+        pytest.skip("uncompiled switches are too slow")
+    path = tmp_path / "eight.yaml"
+    path.write_text(EXPERIMENT.replace("SIZE", sized("16MiB", "64KiB")))
+    words = ["run", path, "--runs", tmp_path, "--lab", own_lab("eight"), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "chakram", *words],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    result = json.loads(done.stdout)["results"][0]
+    assert result["generator_bound"] <= at_most(0)
+    assert result["predictions"]["simulate"]["deviation"] <= at_most(0.05)

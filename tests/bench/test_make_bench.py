@@ -58,6 +58,8 @@ def test_clean_clone_installs_the_requirements_of_benchmarks(tmp_path: Path) -> 
                 "half a round trip",
                 "pacing error",
                 "all_to_all of",
+                "switches",
+                "--help",
             ],
         ),
         ("--simulations", ["M hops/s", "events alone", "quickstart with samples"]),

@@ -124,6 +124,7 @@ def test_command_imports_no_other_command() -> None:
             {
                 "asyncio",
                 "bokeh",
+                "chakram.chakra.lint.traffic_warnings",
                 "chakram.chakra.read.pytorch",
                 "chakram.control",
                 "chakram.diagnosis",
@@ -135,7 +136,9 @@ def test_command_imports_no_other_command() -> None:
                 "multiprocessing",
                 "numpy",
                 "prometheus_client",
+                "pyarrow.dataset",
                 "pyroute2",
+                "rich",
             },
         ),
     ],

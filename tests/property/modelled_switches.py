@@ -131,7 +131,7 @@ class Wires:
             assert slot >= 0
             self.departures.append((number, slot, self.now_ns))
             self.lines.setdefault(number, deque()).append((slot, self.sent))
-            arrival_ns = model.sent_ns(number) + self.delay_ns
+            arrival_ns = model.port(number).sent_ns() + self.delay_ns
             self.at(arrival_ns, partial(self.arrive, number, slot))
         self.settle()
 

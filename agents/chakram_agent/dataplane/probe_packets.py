@@ -12,8 +12,8 @@ import struct
 from ipaddress import ip_address
 from typing import NamedTuple
 
-from chakram.roce.constants import ICRC_BYTES
-from chakram.roce.headers import BTH_BYTES, Bth, Deth, Packet, encode_packet, size_bytes
+from chakram.roce.constants import BTH_BYTES, ICRC_BYTES
+from chakram.roce.headers import Bth, Deth, Packet, encode_packet, size_bytes
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.opcodes import Opcode
 

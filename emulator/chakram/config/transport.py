@@ -19,8 +19,7 @@ from chakram.foundation.ip_addresses import IPV6, IPV6_EXTRA_BYTES
 from chakram.plan.packet_faults import PacketFault
 from chakram.plan.transport import PATH_MTUS, TransportPlan
 from chakram.roce.congestion import CONTROLS
-from chakram.roce.constants import ICRC_BYTES, LARGEST_SEND_BYTES
-from chakram.roce.headers import BTH_BYTES
+from chakram.roce.constants import BTH_BYTES, ICRC_BYTES, LARGEST_SEND_BYTES
 from chakram.settings.declared_sections import field_values, section_of
 from chakram.settings.quantities import Model, Name, Number, Whole, problem
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.chakra.lint.problems import require_replayable
-from chakram.chakra.lint.traffic_warnings import summarize_warnings, warnings_of
 from chakram.chakra.read.reader_options import (
     DependencyPolicy,
     ReadOptions,
@@ -178,8 +177,7 @@ def _loaded_job(job: Job, options: LoweringOptions, traces: TraceSet) -> LoadedJ
         nodes=sum(map(len, traces.graphs.values())),
         lowered=lowered,
         warnings=(
-            # These warnings do not apply to synthetic traces.
-            *(summarize_warnings(warnings_of(traces)) if of_files else ()),
+            *(_traffic_warnings(traces) if of_files else ()),
             *traces.notes,
             *merge_warnings(traces.warnings).values(),
             *lowered.warnings,
@@ -188,6 +186,13 @@ def _loaded_job(job: Job, options: LoweringOptions, traces: TraceSet) -> LoadedJ
         size_scale=str(job.size_scale),
         placement=placement_options(job.placement),
     )
+
+
+def _traffic_warnings(traces: TraceSet) -> Iterable[str]:
+    """Return warnings that do not apply to synthetic traces."""
+    from chakram.chakra.lint.traffic_warnings import summarize_warnings, warnings_of
+
+    return summarize_warnings(warnings_of(traces))
 
 
 def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:

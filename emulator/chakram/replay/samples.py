@@ -1,3 +1,5 @@
+# cython: language_level=3, annotation_typing=False, boundscheck=False
+# cython: wraparound=False, initializedcheck=False
 """Samples of ports and queue pairs over time, for the records of a run.
 
 In each bin, every port and queue pair that has changed since its last sample gets a
@@ -9,19 +11,23 @@ long run with many queue pairs.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chakram.records.counter_definitions import (
     PortStatistics,
     QueuePairStatistics,
     columns_of,
     row_of,
-    row_reader,
 )
-from chakram.records.row_layout import PORT_FIELDS, SHARE_UNIT, RecordRows
+from chakram.records.row_layout import (
+    PORT_FIELDS,
+    QUEUE_PAIR_FIELDS,
+    SHARE_UNIT,
+    RecordRows,
+)
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
@@ -54,21 +60,22 @@ _PLACES = {
     )
 }
 _behind_number = itemgetter(*(_PLACES[name] for name in PORT_FIELDS[2:]))
-_pair_columns = row_reader(QueuePairStatistics)
 
 
-@dataclass(slots=True, eq=False)
-class _Pair:
-    """A queue pair with its rank and peer, and its state at the last sample."""
+class _Sampled:
+    """A queue pair with its rank and peer, and its state at the last sample.
 
-    pair: QueuePair
-    rank: int
-    peer: int
-    parts: dict[str, Any]
-    """Parts of the queue pair by their names in `QueuePairStatistics`."""
-    happenings: Callable[[], int]
-    """`QueuePair.happenings` of the queue pair."""
-    seen: int = 0
+    Attributes:
+        seen: `QueuePair.happenings` of the queue pair at the last sample.
+    """
+
+    __slots__ = ("pair", "peer", "rank", "seen")
+
+    def __init__(self, pair: QueuePair, rank: int, peer: int) -> None:
+        self.pair = pair
+        self.rank = rank
+        self.peer = peer
+        self.seen = 0
 
 
 class Sampler:
@@ -117,16 +124,13 @@ class Sampler:
         self._taken = 0
         self._turn = 0
         self._ports_seen: dict[int, tuple[int, ...]] = {}
+        self._row = array("q", bytes(8 * len(QUEUE_PAIR_FIELDS)))
+        self._row_bytes = memoryview(self._row).cast("B")
         owners: dict[tuple[int, int], tuple[int, int]] = {}
         for plan in plans:
             owners |= queue_pair_owners(plan)
         self._pairs = [
-            _Pair(
-                pair,
-                *owners[endpoint.port.number, pair.qpn],
-                {"requester": pair.requester, "responder": pair.responder},
-                pair.happenings,
-            )
+            _Sampled(pair, *owners[endpoint.port.number, pair.qpn])
             for endpoint in endpoints
             for pair in endpoint.engine.queue_pairs()
         ]
@@ -151,7 +155,6 @@ class Sampler:
     def _sample_pairs(self, most: int, now_ns: int) -> None:
         """Sample up to *most* of the remaining queue pairs of this bin."""
         rows = 0
-        # Most queue pairs have not changed, so this loop calls no other function.
         pairs, turn, allowed = self._pairs, self._turn, self._rows_left
         count = min(most, self._pairs_left)
         self._pairs_left -= count
@@ -160,7 +163,7 @@ class Sampler:
             turn += 1
             if turn == len(pairs):
                 turn = 0
-            if entry.happenings() != entry.seen:
+            if entry.pair.happenings() != entry.seen:
                 self._sample_pair(entry, now_ns)
                 rows += 1
             if rows == allowed:
@@ -174,7 +177,7 @@ class Sampler:
         """Take the final sample of everything, which without bins is the only one."""
         self._sample_ports(now_ns)
         for entry in self._pairs:
-            if entry.happenings() != entry.seen:
+            if entry.pair.happenings() != entry.seen:
                 self._sample_pair(entry, now_ns)
 
     def _count(self, rows: int) -> None:
@@ -189,20 +192,45 @@ class Sampler:
             number = endpoint.port.number
             if self._ports_seen.get(number) != row:
                 self._ports_seen[number] = row
-                self.rows.ports.extend((now_ns, number, *row))
+                self.rows.ports.fromlist([now_ns, number, *row])
 
-    def _sample_pair(self, entry: _Pair, now_ns: int) -> None:
-        """Add a row for a queue pair that has changed since its last row."""
-        pair = entry.pair
-        entry.seen = entry.happenings()
-        # ``extend`` takes twice as long.
-        self.rows.queue_pairs.fromlist(
-            [
-                *(now_ns, entry.rank, entry.peer, pair.qpn),
-                *_congestion_values(*pair.congestion()),
-                *_pair_columns(entry.parts),
-            ]
-        )
+    def _sample_pair(self, entry: _Sampled, now_ns: int) -> None:
+        """Add a row for a queue pair that has changed since its last row.
+
+        In compiled code, the counters never become Python objects.
+        """
+        pair, row = entry.pair, self._row
+        entry.seen = pair.happenings()
+        row[0], row[1], row[2], row[3] = now_ns, entry.rank, entry.peer, pair.qpn
+        row[4], row[5], row[6] = _congestion_values(*pair.congestion())
+        sent, received = pair.requester, pair.responder
+        retries = sent.retries
+        row[7] = sent.packets_sent
+        row[8] = received.packets_received
+        row[9] = sent.packets_retransmitted
+        row[10] = retries.for_nak
+        row[11] = retries.for_timeout
+        row[12] = retries.for_rnr
+        row[13] = received.out_of_sequence
+        row[14] = sent.bytes_sent
+        row[15] = received.bytes_received
+        row[16] = sent.messages_posted
+        row[17] = received.messages_received
+        row[18] = sent.messages_flushed
+        row[19] = received.ce
+        row[20] = received.cnps_sent
+        row[21] = sent.cnps_received
+        row[22] = received.acks_sent
+        row[23] = sent.acks_received
+        row[24] = received.naks_sent
+        row[25] = sent.naks_received
+        row[26] = sent.timeouts
+        row[27] = received.sequence_naks_sent
+        row[28] = received.sequence_naks_reordered
+        row[29] = sent.naks_overtaken
+        row[30] = received.kept_out_of_order
+        row[31] = received.beyond_window
+        self.rows.queue_pairs.frombytes(self._row_bytes)
 
 
 def port_values(

@@ -21,6 +21,7 @@ LARGEST_SEND_BYTES = 65_507
 RNR_RETRY_FOR_EVER = 7
 """RNR retry limit that means "no limit" (IBA volume 1, 9.7.5.2.8)."""
 
+BTH_BYTES = 12
 ICRC_BYTES = 4
 
 NO_IMMEDIATE = -1

@@ -10,8 +10,7 @@ last packet. A run collects packets that can be delivered together.
 from __future__ import annotations
 
 from chakram.native.buffers import network_word
-from chakram.roce.constants import ICRC_BYTES, Verb
-from chakram.roce.headers import BTH_BYTES
+from chakram.roce.constants import BTH_BYTES, ICRC_BYTES, Verb
 from chakram.roce.opcodes import Opcode
 
 __all__ = ["MALFORMED", "SERVED", "UNSUPPORTED", "Run", "SegmentParser"]

@@ -19,9 +19,8 @@ from chakram.plan.packet_faults import (
     PACKET_CLASSES,
     PacketFault,
 )
-from chakram.roce.constants import ICRC_BYTES, BurstKind
+from chakram.roce.constants import BTH_BYTES, ICRC_BYTES, BurstKind
 from chakram.roce.datagrams import SERVED, SegmentParser
-from chakram.roce.headers import BTH_BYTES
 from chakram.roce.opcodes import Opcode
 from chakram.switch.keyed_random import Attempts, draw, share_of_draws
 

@@ -17,7 +17,6 @@ from chakram.foundation.field_bounds import declared_fields
 from chakram.roce.constants import ICRC_BYTES
 from chakram.roce.opcodes import Opcode, extended_headers
 
-BTH_BYTES = 12
 DEFAULT_PARTITION_KEY = 0xFFFF
 MIGRATED = 0x40
 """MigReq bit in the second byte of a BTH, set by senders that do not migrate paths.

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 from chakram.plan.transport import ICRC_MODES, PATH_MTUS
 from chakram.roce.constants import (
+    BTH_BYTES,
     ICRC_BYTES,
     UDP_PORT,
     BurstKind,
     Verb,
 )
 from chakram.roce.header_registers import HeaderRegisters
-from chakram.roce.headers import BTH_BYTES
 from chakram.roce.icrc import icrc as icrc_of
 from chakram.roce.packet_stamping import (
     IMMEDIATE_BYTES,

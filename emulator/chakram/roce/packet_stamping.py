@@ -15,9 +15,9 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from chakram.roce.constants import ICRC_BYTES, BurstKind, Verb
+from chakram.roce.constants import BTH_BYTES, ICRC_BYTES, BurstKind, Verb
 from chakram.roce.header_registers import SHARED_BTH_BYTES
-from chakram.roce.headers import BTH_BYTES, MIGRATED
+from chakram.roce.headers import MIGRATED
 from chakram.roce.icrc import (
     ADVANCE_BITS,
     BYTE_TABLE,

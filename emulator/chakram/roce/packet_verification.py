@@ -34,9 +34,8 @@ from typing import TYPE_CHECKING
 
 from chakram.native.buffers import same_bytes, word
 from chakram.plan.transport import PATH_MTUS
-from chakram.roce.constants import ICRC_BYTES, UDP_PORT
+from chakram.roce.constants import BTH_BYTES, ICRC_BYTES, UDP_PORT
 from chakram.roce.header_registers import SHARED_BTH_BYTES
-from chakram.roce.headers import BTH_BYTES
 from chakram.roce.icrc import (
     ADVANCE_BITS,
     BYTE_TABLE,

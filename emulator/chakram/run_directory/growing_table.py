@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _ROWS_PER_GROUP = 1 << 18
@@ -183,24 +184,22 @@ def _read(
     """Read a Parquet file, for small files faster than ``pq.read_table``."""
     with _opened(path) as file:
         there = file.schema_arrow.names
-        for name in (*(names or ()), *(column for column, *_ in filters or ())):
+        asked = (*(names or ()), *(column for column, *_ in filters or ()))
+        for name in asked:
             # Otherwise, Arrow silently omits missing columns, or raises an error with
             # too much detail.
             if there.count(name) != 1:
                 often = "more than once" if name in there else "missing"
                 raise pa.ArrowInvalid(f"column {name} is {often}")
         # On a busy machine, threads for a small file take several times as long.
-        use_threads = file.metadata.num_rows > _ROWS_PER_GROUP
-        if filters is None:
-            table = file.read(names, use_threads=use_threads)
+        is_small = file.metadata.num_rows <= _ROWS_PER_GROUP
+        if filters is None or is_small:
+            some = None if names is None else [*dict.fromkeys(asked)]
+            table = file.read(some, use_threads=not is_small)
+            for column, _, value in filters or ():
+                table = table.filter(pc.field(column) == value)
             return table if names is None else table.select(names)
-    return pq.read_table(
-        path,
-        columns=names,
-        partitioning=None,
-        filters=filters,
-        use_threads=use_threads,
-    )
+    return pq.read_table(path, columns=names, partitioning=None, filters=filters)
 
 
 @contextmanager

@@ -38,9 +38,11 @@ cdef class Account:
     cpdef long long shared_bytes(self) except? -1
     @cython.locals(after="long long", more="long long", pool=Pool)
     cpdef int room_for(self, long long size_bytes) except? -1
-    @cython.locals(before="long long", pool=Pool)
+    @cython.locals(shared_bytes="long long", pool=Pool)
     cpdef charge(self, long long size_bytes, int room)
-    @cython.locals(before="long long", rest="long long", freed="long long", pool=Pool)
+    @cython.locals(
+        shared_bytes="long long", rest="long long", freed="long long", pool=Pool
+    )
     cpdef release(self, long long size_bytes)
     cpdef bint wants_pause(self) except -1
     @cython.locals(shared_bytes="long long", limit_bytes="long long")

@@ -159,9 +159,12 @@ class Account:
             if self.headroom_used_bytes > self.headroom_peak_bytes:
                 self.headroom_peak_bytes = self.headroom_used_bytes
         else:
-            before = self.shared_bytes()
+            shared_bytes = self.used_bytes + size_bytes - self._reserved_bytes
             self.used_bytes += size_bytes
-            pool.used_bytes += self.shared_bytes() - before
+            if shared_bytes > 0:
+                pool.used_bytes += (
+                    shared_bytes if shared_bytes < size_bytes else size_bytes
+                )
             if pool.used_bytes > pool.peak_bytes:
                 pool.peak_bytes = pool.used_bytes
         if self.used_bytes + self.headroom_used_bytes > self.peak_bytes:
@@ -178,9 +181,10 @@ class Account:
             self.headroom_used_bytes -= freed
             pool.headroom_used_bytes -= freed
             rest -= freed
-        before = self.shared_bytes()
+        shared_bytes = self.used_bytes - self._reserved_bytes
         self.used_bytes -= rest
-        pool.used_bytes -= before - self.shared_bytes()
+        if shared_bytes > 0:
+            pool.used_bytes -= shared_bytes if shared_bytes < rest else rest
 
     def wants_pause(self) -> bool:
         """Return whether the sender of the class must be paused."""

@@ -111,8 +111,6 @@ cdef class SwitchModel:
         wire_ns="long long", nominal_ns="long long", size_bytes="long long",
     )
     cdef _account(self, Port port, long long slot, int klass, long long now_ns)
-    @cython.locals(port=Port)
-    cpdef long long sent_ns(self, int number) except? -1
     @cython.locals(port=Port, packets=Packets)
     cpdef lose(self, long long slot)
     @cython.locals(

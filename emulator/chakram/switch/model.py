@@ -400,7 +400,7 @@ class SwitchModel:
     def transmit(self, number: int, now_ns: int) -> int:
         """Start to send a port's next packet. Return its slot, or -1 if none may leave.
 
-        ``sent_ns`` returns the time when its last bit has left.
+        ``Port.sent_ns`` returns the time when its last bit has left.
         """
         port = self._ports[number]
         if not port.is_up or port.free_ns > now_ns:
@@ -438,7 +438,7 @@ class SwitchModel:
     def _account(self, port: Port, slot: int, klass: int, now_ns: int) -> None:
         """Add the times that a departing packet spent at a port to its fields."""
         packets = self.packets
-        wire_ns = self.sent_ns(port.number) - now_ns
+        wire_ns = port.sent_ns() - now_ns
         packets.cells[slot + _WIRE_NS] += wire_ns
         if port.rate_bps != port.nominal_bps and port.nominal_bps:
             size_bytes = packets.cells[slot + _SIZE]
@@ -462,13 +462,6 @@ class SwitchModel:
         if paused_ns > packets.cells[slot + _MOST_PAUSED_NS]:
             packets.cells[slot + _MOST_PAUSED_NS] = paused_ns
             packets.cells[slot + _PAUSE_PORT] = port.number
-
-    def sent_ns(self, number: int) -> int:
-        """Return the time when the last bit of a port's current packet has left."""
-        port = self._ports[number]
-        if port.is_shaper:
-            return port.left_ns
-        return port.free_ns + 1 if port.rest else port.free_ns
 
     def lose(self, slot: int) -> None:
         """Count a packet in flight as dropped because its link went down."""

@@ -15,7 +15,7 @@ cdef class Packets:
     @cython.locals(cells="long long[::1]", number="long long")
     cdef _chain(self, long long first, long long end)
     cpdef long long capacity(self) except? -1
-    @cython.locals(cells="long long[::1]", slot="long long", field=int)
+    @cython.locals(slot="long long", field=int)
     cpdef long long take(self) except? -1
     cpdef release_bytes(self, long long slot)
     cpdef long long get(self, long long slot, int field) except? -1

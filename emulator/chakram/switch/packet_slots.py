@@ -161,10 +161,9 @@ class Packets:
         if self._free < 0:
             self._grow()
         slot = self._free
-        cells = self.cells
-        self._free = cells[slot + _NEXT]
+        self._free = self.cells[slot + _NEXT]
         for field in range(_FIELDS):
-            cells[slot + field] = 0
+            self.cells[slot + field] = 0
         self.in_use += 1
         return slot
 

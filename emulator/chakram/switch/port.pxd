@@ -96,6 +96,7 @@ cdef class Port:
     cpdef int pick(self) except? -1
     @cython.locals(rate_bps="long long", work="long long")
     cpdef long long occupy(self, long long size_bytes, long long now_ns) except? -1
+    cpdef long long sent_ns(self) except? -1
     cpdef long long paused_so_far(self, int klass, long long now_ns) except? -1
     cpdef bint pauses(self) except -1
     cpdef int class_of(self, int dscp) except? -1

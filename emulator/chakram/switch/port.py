@@ -328,6 +328,12 @@ class Port:
         self.rest = work % rate_bps
         return self.free_ns + 1 if self.rest else self.free_ns
 
+    def sent_ns(self) -> int:
+        """Return the time at which the last bit of the current packet has left."""
+        if self.is_shaper:
+            return self.left_ns
+        return self.free_ns + 1 if self.rest else self.free_ns
+
     # Pauses.
 
     def pause_class(self, klass: int, until_ns: int, now_ns: int) -> None:

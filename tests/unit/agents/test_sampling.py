@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from chakram._compiled import status
 from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.records.counter_definitions import QueuePairStatistics, counters_of
 from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.replay import samples
 from chakram_agent import counter_updates
@@ -149,6 +152,25 @@ def test_skipped_queue_pairs_are_sampled_next(
         seen += [row["rank"] for row in taken]
 
     assert seen == sorted(seen)
+
+
+def test_row_of_a_queue_pair_equals_its_snapshot() -> None:
+    plane, plan = made()
+    sampler = Sampler(plane, plan, bin_ns=BIN_NS)
+    send(plane, 1)
+    pairs = [
+        pair for line in plane.lines for pair in line.endpoint.engine.queue_pairs()
+    ]
+    if not status().is_compiled():  # compiled counters are read-only
+        for number, each in enumerate(counters_of(QueuePairStatistics), 100):
+            *inner, name = f"{each.part}.{each.reads}".split(".")
+            setattr(attrgetter(".".join(inner))(pairs[0]), name, number)
+    sampler.finish(BIN_NS)
+    expected = [
+        samples.queue_pair_row(BIN_NS, rank, 1 - rank, pair.qpn, pair.statistics())
+        for rank, pair in enumerate(pairs)
+    ]
+    assert sampler.rows.queue_pairs.tolist() == [n for row in expected for n in row]
 
 
 def test_bins_get_longer_when_rows_get_many(monkeypatch: pytest.MonkeyPatch) -> None:

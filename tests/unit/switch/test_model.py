@@ -228,7 +228,7 @@ def test_token_bucket_sends_a_burst_and_then_keeps_its_rate() -> None:
     while port_ready_ns(model, 0) != NEVER:
         now_ns = max(now_ns, port_ready_ns(model, 0))
         model.transmit(0, now_ns)
-        left.append(model.sent_ns(0) - 10**6)
+        left.append(model.port(0).sent_ns() - 10**6)
     # Three at once: 2.5 are saved, and the third leaves in debt; then 8 us each.
     assert left == [0, 0, 0, 4_000, 12_000, 20_000]
 
@@ -250,7 +250,7 @@ def test_host_delays_are_random_and_preserve_the_order() -> None:
         now_ns = 10**6 + number // 2 * 50_000
         model.send(0, slot, now_ns)
         model.transmit(0, now_ns)
-        left.append((model.sent_ns(0), model.sent_ns(0) - now_ns))
+        left.append((model.port(0).sent_ns(), model.port(0).sent_ns() - now_ns))
     assert left == sorted(left, key=lambda each: each[0])
     late = [late_ns for _, late_ns in left[::2]]
     assert 0 <= min(late) < 2_000

@@ -22,8 +22,6 @@ from pydantic import Field
 
 from chakram.fabric.fabric_traits import FABRIC_TRAITS
 from chakram.fabric.fabric_types.link_settings import SwitchesSettings
-from chakram.fabric.labs.lab_spec import LabState
-from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import IPV4, IPV6
 from chakram.foundation.units import format_rate
@@ -40,6 +38,8 @@ from chakram.topology.topology import Topology
 if TYPE_CHECKING:
     from chakram.fabric.capture.capture_session import Captures
     from chakram.fabric.labs.lab import LabHandle
+    from chakram.fabric.labs.lab_spec import LabState
+    from chakram.fabric.labs.link_counters import LabCounters
     from chakram.telemetry.targets import TelemetryPlan
 
 __all__ = [

@@ -18,12 +18,12 @@ cdef class Events:
     cdef int _next
     cdef Py_ssize_t _room
     cdef long long[::1] _runs
-    cdef Py_ssize_t _fronts[4]
-    cdef Py_ssize_t _sizes[4]
-    cdef long long _fronts_ns[4]
-    cdef long long _fronts_order[4]
-    cdef long long _lasts_ns[4]
-    cdef long long _lasts_order[4]
+    cdef Py_ssize_t _fronts[8]
+    cdef Py_ssize_t _sizes[8]
+    cdef long long _fronts_ns[8]
+    cdef long long _fronts_order[8]
+    cdef long long _lasts_ns[8]
+    cdef long long _lasts_order[8]
     cdef long long[::1] _heap
     cdef Py_ssize_t _heap_count
     cdef long long[::1] _window
@@ -33,10 +33,14 @@ cdef class Events:
     cpdef long long first_ns(self) except? -1
     cpdef long long first_order(self) except? -1
     cpdef add(self, long long time_ns, long long what)
+    cpdef add_timer(self, long long time_ns, long long what)
     cpdef long long next_order(self) except? -1
-    @cython.locals(run=int)
     cpdef add_at(self, long long time_ns, long long order, long long what)
-    @cython.locals(run=int, at="Py_ssize_t", what="long long")
+    cdef _insert(self, long long time_ns, long long order, long long what, int run)
+    @cython.locals(
+        run=int, at="Py_ssize_t", what="long long", first_ns="long long",
+        first_order="long long", following=int,
+    )
     cpdef long long take(self) except? -1
     @cython.locals(run=int, place="Py_ssize_t")
     cpdef long long ahead(self, Py_ssize_t distance) except? -2
@@ -48,19 +52,18 @@ cdef class Events:
     )
     cdef _widen(self)
     @cython.locals(
-        window="long long[::1]", place="Py_ssize_t", before="Py_ssize_t",
-        last="Py_ssize_t", end="Py_ssize_t",
+        place="Py_ssize_t", before="Py_ssize_t", last="Py_ssize_t", end="Py_ssize_t",
     )
     cdef _keep(self, long long time_ns, long long order, long long what)
     @cython.locals(at="Py_ssize_t")
     cdef _extend(self)
-    @cython.locals(window="long long[::1]", at="Py_ssize_t")
+    @cython.locals(at="Py_ssize_t")
     cdef _move_window(self)
-    @cython.locals(heap="long long[::1]", place="Py_ssize_t", parent="Py_ssize_t")
+    @cython.locals(place="Py_ssize_t", parent="Py_ssize_t")
     cdef _push(self, long long time_ns, long long order, long long what)
     @cython.locals(
-        heap="long long[::1]", what="long long", end="Py_ssize_t", time_ns="long long",
-        order="long long", at="Py_ssize_t", child="Py_ssize_t", other="Py_ssize_t",
+        what="long long", end="Py_ssize_t", time_ns="long long", order="long long",
+        at="Py_ssize_t", child="Py_ssize_t", other="Py_ssize_t",
     )
     cdef long long _pop(self) except? -1
     @cython.locals(

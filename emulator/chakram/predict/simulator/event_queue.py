@@ -5,9 +5,10 @@
 Most events cause another event after a fixed delay, such as a packet's serialization
 delay or a link's propagation delay. Events with the same fixed delay are created in
 order of time. Each event is appended to the first *run* whose last event is earlier,
-and runs are consumed from the front. The heap contains the events that fit no run. The
-earliest of these events are kept in a sorted window in front of the heap, so that
-upcoming events are known.
+and runs are consumed from the front. The heap contains timers, and the events that fit
+no run: with eight runs, at most 5 % in simulations of 8 and 64 hosts. The earliest of
+these events are kept in a sorted window in front of the heap, so that upcoming events
+are known.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ NO_EVENT = (1 << 63) - 1
 """Time of the next event if there is none."""
 
 _NO_EVENT = NO_EVENT
-_FIELDS = 3  # time, order and event of an entry (hot code uses the literal 3)
-_RUNS = 4
+_FIELDS = 3  # time, order and event of an entry
+_RUNS = 8
+# Hot code has the literals 3 and 8, which are faster.
 _FIRST_ROOM = 64
 # Minimum number of entries in the window, if there are enough, and its capacity.
 _WINDOW = 16
@@ -70,12 +72,12 @@ class Events:
         # entries, and the times and orders of both ends.
         self._room = _FIRST_ROOM
         self._runs = array("q", bytes(8 * _FIELDS * _RUNS * _FIRST_ROOM))
-        self._fronts = [0] * 4
-        self._sizes = [0] * 4
-        self._fronts_ns = [NO_EVENT] * 4
-        self._fronts_order = [0] * 4
-        self._lasts_ns = [-NO_EVENT] * 4
-        self._lasts_order = [0] * 4
+        self._fronts = [0] * 8
+        self._sizes = [0] * 8
+        self._fronts_ns = [NO_EVENT] * 8
+        self._fronts_order = [0] * 8
+        self._lasts_ns = [-NO_EVENT] * 8
+        self._lasts_order = [0] * 8
         self._heap = array("q", bytes(8 * _FIELDS * _FIRST_ROOM))
         self._heap_count = 0
         # Entries _window_at to _window_end - 1 precede the whole heap.
@@ -97,7 +99,15 @@ class Events:
         *what* identifies the event to the caller of ``take``.
         """
         self._order += 1
-        self.add_at(time_ns, self._order, what)
+        self._insert(time_ns, self._order, what, 0)
+
+    def add_timer(self, time_ns: int, what: int) -> None:
+        """Add an event like ``add``, but to no run, because it may be far away.
+
+        A run takes no event that is earlier than its last one.
+        """
+        self._order += 1
+        self._insert(time_ns, self._order, what, _RUNS)
 
     def next_order(self) -> int:
         """Return an order for ``add_at`` that is greater than all previous orders."""
@@ -106,9 +116,12 @@ class Events:
 
     def add_at(self, time_ns: int, order: int, what: int) -> None:
         """Add an event with an *order*, an unused number from ``next_order``."""
+        self._insert(time_ns, order, what, 0)
+
+    def _insert(self, time_ns: int, order: int, what: int, run: int) -> None:
+        """Add an event to *run* or a later one, or else to the window or heap."""
         self.count += 1
-        run = 0
-        while run < _RUNS:
+        while run < 8:
             if self._lasts_ns[run] < time_ns or (
                 self._lasts_ns[run] == time_ns and self._lasts_order[run] < order
             ):
@@ -129,7 +142,7 @@ class Events:
         self.count -= 1
         run = self._next
         self._taken_from = run
-        if run < _RUNS:
+        if run < 8:
             at = 3 * (run * self._room + self._fronts[run])
             what = self._runs[at + 2]
             self._fronts[run] = (self._fronts[run] + 1) & (self._room - 1)
@@ -146,20 +159,22 @@ class Events:
             self._window_at += 1
             if self._heap_count > 0 and self._window_end < self._window_at + _WINDOW:
                 self._extend()
-        self._next = _RUNS
-        self._first_ns = _NO_EVENT
+        first_ns, first_order, following = _NO_EVENT, 0, 8
         if self._window_at < self._window_end:
-            self._first_ns = self._window[3 * self._window_at]
-            self._first_order = self._window[3 * self._window_at + 1]
-        for run in range(_RUNS):
-            if self._fronts_ns[run] < self._first_ns or (
-                self._fronts_ns[run] == self._first_ns
-                and self._fronts_order[run] < self._first_order
+            first_ns = self._window[3 * self._window_at]
+            first_order = self._window[3 * self._window_at + 1]
+        for run in range(8):
+            if self._fronts_ns[run] < first_ns or (
+                self._fronts_ns[run] == first_ns
+                and self._fronts_order[run] < first_order
                 and self._sizes[run] > 0
             ):
-                self._first_ns = self._fronts_ns[run]
-                self._first_order = self._fronts_order[run]
-                self._next = run
+                first_ns = self._fronts_ns[run]
+                first_order = self._fronts_order[run]
+                following = run
+        self._first_ns = first_ns
+        self._first_order = first_order
+        self._next = following
         return what
 
     def ahead(self, distance: int) -> int:
@@ -216,12 +231,11 @@ class Events:
 
     def _keep(self, time_ns: int, order: int, what: int) -> None:
         """Add an event that fits no run."""
-        window = self._window
         end = self._window_end
         last = 3 * (end - 1)
         if end == self._window_at or (
-            window[last] < time_ns
-            or (window[last] == time_ns and window[last + 1] < order)
+            self._window[last] < time_ns
+            or (self._window[last] == time_ns and self._window[last + 1] < order)
         ):
             if self._heap_count > 0 or end - self._window_at >= _WINDOW:
                 self._push(time_ns, order, what)
@@ -229,24 +243,26 @@ class Events:
         elif end - self._window_at == _WINDOW_ROOM - 1:
             # There is room only for the new entry.
             self._window_end -= 1
-            self._push(window[last], window[last + 1], window[last + 2])
+            self._push(
+                self._window[last], self._window[last + 1], self._window[last + 2]
+            )
         if self._window_end == _WINDOW_ROOM:
             self._move_window()
         place = self._window_end
         self._window_end += 1
         while place > self._window_at:
             before = 3 * (place - 1)
-            if window[before] < time_ns or (
-                window[before] == time_ns and window[before + 1] < order
+            if self._window[before] < time_ns or (
+                self._window[before] == time_ns and self._window[before + 1] < order
             ):
                 break
-            window[before + 3] = window[before]
-            window[before + 4] = window[before + 1]
-            window[before + 5] = window[before + 2]
+            self._window[before + 3] = self._window[before]
+            self._window[before + 4] = self._window[before + 1]
+            self._window[before + 5] = self._window[before + 2]
             place -= 1
-        window[3 * place] = time_ns
-        window[3 * place + 1] = order
-        window[3 * place + 2] = what
+        self._window[3 * place] = time_ns
+        self._window[3 * place + 1] = order
+        self._window[3 * place + 2] = what
 
     def _extend(self) -> None:
         """Move the first event of the heap to the end of the window."""
@@ -260,61 +276,61 @@ class Events:
 
     def _move_window(self) -> None:
         """Make room at the end of the window."""
-        window = self._window
         for at in range(3 * self._window_at, 3 * self._window_end):
-            window[at - 3 * self._window_at] = window[at]
+            self._window[at - 3 * self._window_at] = self._window[at]
         self._window_end -= self._window_at
         self._window_at = 0
 
     def _push(self, time_ns: int, order: int, what: int) -> None:
         if (self._heap_count + 1) * _FIELDS > len(self._heap):
             self._grow()
-        heap = self._heap
         place = self._heap_count
         self._heap_count += 1
         while place > 0:
             parent = (place - 1) >> 1
-            if heap[3 * parent] < time_ns or (
-                heap[3 * parent] == time_ns and heap[3 * parent + 1] < order
+            if self._heap[3 * parent] < time_ns or (
+                self._heap[3 * parent] == time_ns and self._heap[3 * parent + 1] < order
             ):
                 break
-            heap[3 * place] = heap[3 * parent]
-            heap[3 * place + 1] = heap[3 * parent + 1]
-            heap[3 * place + 2] = heap[3 * parent + 2]
+            self._heap[3 * place] = self._heap[3 * parent]
+            self._heap[3 * place + 1] = self._heap[3 * parent + 1]
+            self._heap[3 * place + 2] = self._heap[3 * parent + 2]
             place = parent
-        heap[3 * place] = time_ns
-        heap[3 * place + 1] = order
-        heap[3 * place + 2] = what
+        self._heap[3 * place] = time_ns
+        self._heap[3 * place + 1] = order
+        self._heap[3 * place + 2] = what
 
     def _pop(self) -> int:
         """Remove the first event of the heap and return its *what*."""
-        heap = self._heap
-        what = heap[2]
+        what = self._heap[2]
         self._heap_count -= 1
         end = self._heap_count * _FIELDS
-        time_ns = heap[end]
-        order = heap[end + 1]
+        time_ns = self._heap[end]
+        order = self._heap[end + 1]
         at = 0
         child = _FIELDS
         while child < end:
             other = child + _FIELDS
             if other < end and (
-                heap[other] < heap[child]
-                or (heap[other] == heap[child] and heap[other + 1] < heap[child + 1])
+                self._heap[other] < self._heap[child]
+                or (
+                    self._heap[other] == self._heap[child]
+                    and self._heap[other + 1] < self._heap[child + 1]
+                )
             ):
                 child = other
-            if time_ns < heap[child] or (
-                time_ns == heap[child] and order < heap[child + 1]
+            if time_ns < self._heap[child] or (
+                time_ns == self._heap[child] and order < self._heap[child + 1]
             ):
                 break
-            heap[at] = heap[child]
-            heap[at + 1] = heap[child + 1]
-            heap[at + 2] = heap[child + 2]
+            self._heap[at] = self._heap[child]
+            self._heap[at + 1] = self._heap[child + 1]
+            self._heap[at + 2] = self._heap[child + 2]
             at = child
             child = 2 * at + _FIELDS
-        heap[at] = time_ns
-        heap[at + 1] = order
-        heap[at + 2] = heap[end + 2]
+        self._heap[at] = time_ns
+        self._heap[at + 1] = order
+        self._heap[at + 2] = self._heap[end + 2]
         return what
 
     def _grow(self) -> None:

@@ -95,10 +95,10 @@ class LinkSampler:
                         row[place] -= before[place]
                 time_ns, last = self._seen.get(key, (self._last_ns, row))
                 if time_ns < self._last_ns and last != row:
-                    self.rows.extend((self._last_ns, number, *last))
+                    self.rows.fromlist([self._last_ns, number, *last])
                 if key not in self._seen or last != row:
                     self._seen[key] = now_ns, row
-                    self.rows.extend((now_ns, number, *row))
+                    self.rows.fromlist([now_ns, number, *row])
         self._last_ns = now_ns
         return (len(self.rows) - count) // len(LINK_SAMPLE_FIELDS)
 
@@ -139,17 +139,17 @@ class FabricSampler(Sampler):
     def turn(self, now_ns: int) -> None:
         """Take samples of everything at the end of a bin."""
         self._now_ns = now_ns
-        super().turn(now_ns)
+        Sampler.turn(self, now_ns)
         self._count(self.links.take(now_ns))
 
     def _count(self, rows: int) -> None:
         """Count rows with a weight, so that bins double sooner than in emulation."""
-        super()._count(_WEIGHT * rows)
+        Sampler._count(self, _WEIGHT * rows)
 
     def finish(self, now_ns: int) -> None:
         """Take the last sample of everything, which without bins is the only sample."""
         self._now_ns = now_ns
-        super().finish(now_ns)
+        Sampler.finish(self, now_ns)
         self.links.take(now_ns)
 
     def _values_of_port(

@@ -66,14 +66,14 @@ cdef class Wires:
     @cython.locals(number="Py_ssize_t", kind=int, slot="long long", port=Port, klass=int)
     cdef void _foresee(self, int stage, long long what) noexcept
     @cython.locals(
-        cells="long long[::1]", after="long long", klass=int, flow="long long",
+        packets=Packets, after="long long", klass=int, flow="long long",
         hop="long long", egress=int, forwarding=Forwarding,
     )
     cdef void _foresee_arrival(self, int stage, long long slot, Port port) noexcept
     cdef void _foresee_delivery(
         self, int stage, long long slot, Py_ssize_t number
     ) noexcept
-    @cython.locals(cells="long long[::1]")
+    @cython.locals(packets=Packets)
     cdef void _fetch_packet(self, long long slot) noexcept
     cdef void _fetch_counters(self, Py_ssize_t number, int klass) noexcept
     cdef _happen(self, int kind, Py_ssize_t index)
@@ -86,7 +86,7 @@ cdef class Wires:
     cdef _kick(self, Py_ssize_t number)
     @cython.locals(port=Port, at="Py_ssize_t", what="long long")
     cdef _await_wire(self, Py_ssize_t number)
-    @cython.locals(cells="long long[::1]")
+    @cython.locals(packets=Packets, time_ns="long long", order="long long")
     cdef _expect(self, Py_ssize_t number, long long slot)
     @cython.locals(
         packets=Packets, port=Port, at="Py_ssize_t", slot="long long",

@@ -226,20 +226,20 @@ class Wires:
 
     def _foresee_arrival(self, stage: int, slot: int, port: Port) -> None:
         """Prefetch the data that a packet needs at the port where it arrives."""
-        cells = self._packets.cells
-        klass = port.class_of_dscp[cells[slot + _DSCP]]
+        packets = self._packets
+        klass = port.class_of_dscp[packets.cells[slot + _DSCP]]
         if stage == 1:
             self._fetch_counters(port.number, klass)
-            after = cells[slot + _NEXT]
+            after = packets.cells[slot + _NEXT]
             if after >= 0:
-                prefetch_cell(cells, after + _TIME)
+                prefetch_cell(packets.cells, after + _TIME)
         forwarding = self._model.forwarding
         if port.is_host:
             self._foresee_delivery(stage, slot, port.number)
         elif stage == 1:
-            forwarding.prefetch_path(cells[slot + _FLOW])
+            forwarding.prefetch_path(packets.cells[slot + _FLOW])
         else:
-            flow, hop = cells[slot + _FLOW], cells[slot + _HOP]
+            flow, hop = packets.cells[slot + _FLOW], packets.cells[slot + _HOP]
             egress = forwarding.known(flow, hop, port.node)
             if egress >= 0:
                 prefetch_cell(self._links, egress * _LINK_FIELDS)
@@ -250,11 +250,11 @@ class Wires:
         """Prefetch the data for the delivery of a packet at a host."""
 
     def _fetch_packet(self, slot: int) -> None:
-        cells = self._packets.cells
-        prefetch_cell(cells, slot)
-        prefetch_cell(cells, slot + 8)
-        prefetch_cell(cells, slot + 16)
-        prefetch_cell(cells, slot + 24)
+        packets = self._packets
+        prefetch_cell(packets.cells, slot)
+        prefetch_cell(packets.cells, slot + 8)
+        prefetch_cell(packets.cells, slot + 16)
+        prefetch_cell(packets.cells, slot + 24)
 
     def _fetch_counters(self, number: int, klass: int) -> None:
         """Prefetch the counters of a class at a port by their place in the object."""
@@ -322,13 +322,13 @@ class Wires:
 
     def _expect(self, number: int, slot: int) -> None:
         """Schedule the arrival of the first packet on the link of a port."""
-        cells = self._packets.cells
+        packets = self._packets
+        time_ns = packets.cells[slot + _TIME]
         if self._is_by_departure:
-            self._events.add_at(
-                cells[slot + _TIME], cells[slot + _ORDER], number << _KIND_BITS
-            )
+            order = packets.cells[slot + _ORDER]
+            self._events.add_at(time_ns, order, number << _KIND_BITS)
         else:
-            self._events.add(cells[slot + _TIME], number << _KIND_BITS)
+            self._events.add(time_ns, number << _KIND_BITS)
 
     def _send(self, number: int) -> None:
         """Send the packets that a port may send now."""
@@ -345,7 +345,7 @@ class Wires:
             if slot < 0:
                 return
             self.hops += 1
-            arrival_ns = self._model.sent_ns(number) + self._delays_ns[number]
+            arrival_ns = port.sent_ns() + self._delays_ns[number]
             if arrival_ns > _LAST_NS:
                 raise out_of_time()
             if self._links[at + _CUTS]:
@@ -393,7 +393,7 @@ class Wires:
             next_ns = min(next_ns, self._faults.next_ns())
         if next_ns < self._model_ns:
             self._model_ns = next_ns
-            self._events.add(next_ns, _MODEL)
+            self._events.add_timer(next_ns, _MODEL)
 
     def _pause(self, number: int) -> None:
         """Apply a pause frame to a port."""

@@ -42,7 +42,7 @@ cdef int _SLOW_PORT
 cdef long long _BIT_NS
 cdef long long _EVENTS_PER_REPORT
 cdef long long _LAST_NS
-cdef int _SLOT_FIELDS
+cdef int _SLOT_BITS
 cdef int _WAKE
 cdef int _LOCAL
 cdef int _SAMPLE

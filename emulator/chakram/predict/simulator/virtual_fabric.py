@@ -83,7 +83,7 @@ _EVENTS_PER_REPORT = 20_000
 # From this number on, each queue pair is used too rarely to stay in a cache.
 _MANY_QUEUE_PAIRS = 16_384
 _LAST_NS = LAST_INSTANT_NS
-_SLOT_FIELDS = FIELDS
+_SLOT_BITS = FIELDS.bit_length() - 1
 # Kinds of events in addition to those of ``Wires``.
 _WAKE, _LOCAL, _SAMPLE = FIRST_OWN_KIND, FIRST_OWN_KIND + 1, FIRST_OWN_KIND + 2
 _KIND_BITS = KIND_BITS
@@ -264,7 +264,7 @@ class VirtualFabric(Wires):
 
     def _sample_later(self, now_ns: int) -> None:
         if self._sampler is not None and self._sampler.bin_ns > 0:
-            self._events.add(now_ns + self._sampler.bin_ns, _SAMPLE)
+            self._events.add_timer(now_ns + self._sampler.bin_ns, _SAMPLE)
 
     # Packets.
 
@@ -273,7 +273,7 @@ class VirtualFabric(Wires):
         index = self._endpoint_of[number]
         packets = self._packets
         endpoint = self._endpoints[index]
-        burst = self._bursts[slot // _SLOT_FIELDS]
+        burst = self._bursts[slot >> _SLOT_BITS]
         if burst is None:
             return
         first = packets.cells[slot + _POSITION]
@@ -301,7 +301,7 @@ class VirtualFabric(Wires):
 
     def _foresee_delivery(self, stage: int, slot: int, number: int) -> None:
         """Prefetch the burst of a packet and the queue pair that receives it."""
-        place = slot // _SLOT_FIELDS
+        place = slot >> _SLOT_BITS
         if stage == 0:
             prefetch_place(self._bursts, place)
         elif stage == 1:
@@ -334,7 +334,7 @@ class VirtualFabric(Wires):
         )
 
     def _forget(self, slot: int) -> None:
-        self._bursts[slot // _SLOT_FIELDS] = None
+        self._bursts[slot >> _SLOT_BITS] = None
         self._packets.release_bytes(slot)
 
     # Endpoints.
@@ -419,9 +419,9 @@ class VirtualFabric(Wires):
             if burst.parts is not None and rate_bps > 0:
                 packets.cells[slot + _OWN_NS] = own_bytes * _BIT_NS // rate_bps
                 own_bytes += packets.cells[slot + _SIZE]
-            while slot // _SLOT_FIELDS >= len(self._bursts):
+            while slot >> _SLOT_BITS >= len(self._bursts):
                 self._bursts.append(None)
-            self._bursts[slot // _SLOT_FIELDS] = burst
+            self._bursts[slot >> _SLOT_BITS] = burst
             if self._model.send(host, slot, self.now_ns) != _QUEUED:
                 self._forget(slot)
             first += each
@@ -458,7 +458,7 @@ class VirtualFabric(Wires):
             wake_ns = self.now_ns
         if wake_ns < self._wake_ns[index]:
             self._wake_ns[index] = wake_ns
-            self._events.add(wake_ns, index << _KIND_BITS | _WAKE)
+            self._events.add_timer(wake_ns, index << _KIND_BITS | _WAKE)
 
     def _look_at(self, number: int) -> None:
         """Stop or resume a port after a pause begins or ends."""

@@ -28,18 +28,26 @@ from tests.leaf_spines import clos
 from tests.made_plans import collective, compute, make_plan, program, receive
 from tests.port_plans import endpoints_of
 
+RUNS = 8
+"""Of an event queue."""
+
 
 @given(
-    steps=st.lists(st.one_of(st.none(), st.integers(0, 50)), min_size=1, max_size=300)
+    steps=st.lists(
+        st.one_of(st.none(), st.tuples(st.integers(0, 50), st.booleans())),
+        min_size=1,
+        max_size=300,
+    )
 )
-def test_events_are_ordered_by_time_and_creation(
-    steps: list[int | None],
+def test_events_and_timers_are_ordered_by_time_and_creation(
+    steps: list[tuple[int, bool] | None],
 ) -> None:
     events = Events()
     expected: list[tuple[int, int]] = []
-    for number, time_ns in enumerate(steps):
-        if time_ns is not None:
-            events.add(time_ns, number)
+    for number, step in enumerate(steps):
+        if step is not None:
+            time_ns, is_timer = step
+            (events.add_timer if is_timer else events.add)(time_ns, number)
             expected.append((time_ns, number))
             continue
         heapify(expected)
@@ -85,7 +93,7 @@ def test_events_of_a_time_may_have_older_numbers(
 
 def no_run_takes(events: Events) -> None:
     """Let all runs end with what happens late: what is earlier fits behind none."""
-    for number in range(4):
+    for number in range(RUNS):
         events.add(10_000 - number, 10_000 - number)
 
 
@@ -99,8 +107,19 @@ def test_events_scheduled_ever_earlier_stay_in_order() -> None:
         events.add(time_ns, 1000 + time_ns)
     taken += [events.take() for _ in range(events.count)]
     late = [what for time_ns in range(101, 201) for what in (time_ns, 1000 + time_ns)]
-    last = [9_997, 9_998, 9_999, 10_000]
+    last = range(10_001 - RUNS, 10_001)
     assert taken == [*range(1, 101), *late, *range(201, 301), *last]
+
+
+def test_timer_keeps_no_event_out_of_a_run() -> None:
+    events = Events()
+    for number in range(100):
+        events.add_timer(10_000 + number, 10_000 + number)
+    for number in range(100):
+        events.add(number, number)
+    assert events.take() == 0
+    # Only runs know so many events.
+    assert events.ahead(90) == 91
 
 
 @pytest.mark.parametrize("is_heap", [False, True])
