@@ -3,9 +3,6 @@
 cimport cython
 
 from chakram.roce.queue_pair cimport QueuePair
-from chakram.roce.requester cimport Requester
-from chakram.roce.responder cimport Responder
-from chakram.roce.retries cimport Retries
 
 
 cdef class _Sampled:
@@ -30,8 +27,6 @@ cdef class Sampler:
     cdef Py_ssize_t _turn
     cdef dict _ports_seen
     cdef list _pairs
-    cdef long long[::1] _row
-    cdef object _row_bytes
 
     cpdef turn(self, long long now_ns)
     @cython.locals(
@@ -43,8 +38,5 @@ cdef class Sampler:
     cpdef finish(self, long long now_ns)
     cpdef _count(self, long long rows)
     cdef _sample_ports(self, long long now_ns)
-    @cython.locals(
-        pair=QueuePair, row="long long[::1]", sent=Requester, received=Responder,
-        retries=Retries,
-    )
+    @cython.locals(pair=QueuePair)
     cdef _sample_pair(self, _Sampled entry, long long now_ns)

@@ -11,7 +11,6 @@ long run with many queue pairs.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -21,13 +20,9 @@ from chakram.records.counter_definitions import (
     QueuePairStatistics,
     columns_of,
     row_of,
+    row_reader,
 )
-from chakram.records.row_layout import (
-    PORT_FIELDS,
-    QUEUE_PAIR_FIELDS,
-    SHARE_UNIT,
-    RecordRows,
-)
+from chakram.records.row_layout import PORT_FIELDS, SHARE_UNIT, RecordRows
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
@@ -60,6 +55,7 @@ _PLACES = {
     )
 }
 _behind_number = itemgetter(*(_PLACES[name] for name in PORT_FIELDS[2:]))
+_pair_columns = row_reader(QueuePairStatistics)
 
 
 class _Sampled:
@@ -124,8 +120,6 @@ class Sampler:
         self._taken = 0
         self._turn = 0
         self._ports_seen: dict[int, tuple[int, ...]] = {}
-        self._row = array("q", bytes(8 * len(QUEUE_PAIR_FIELDS)))
-        self._row_bytes = memoryview(self._row).cast("B")
         owners: dict[tuple[int, int], tuple[int, int]] = {}
         for plan in plans:
             owners |= queue_pair_owners(plan)
@@ -195,42 +189,18 @@ class Sampler:
                 self.rows.ports.fromlist([now_ns, number, *row])
 
     def _sample_pair(self, entry: _Sampled, now_ns: int) -> None:
-        """Add a row for a queue pair that has changed since its last row.
-
-        In compiled code, the counters never become Python objects.
-        """
-        pair, row = entry.pair, self._row
+        """Add a row for a queue pair that has changed since its last row."""
+        pair = entry.pair
         entry.seen = pair.happenings()
-        row[0], row[1], row[2], row[3] = now_ns, entry.rank, entry.peer, pair.qpn
-        row[4], row[5], row[6] = _congestion_values(*pair.congestion())
-        sent, received = pair.requester, pair.responder
-        retries = sent.retries
-        row[7] = sent.packets_sent
-        row[8] = received.packets_received
-        row[9] = sent.packets_retransmitted
-        row[10] = retries.for_nak
-        row[11] = retries.for_timeout
-        row[12] = retries.for_rnr
-        row[13] = received.out_of_sequence
-        row[14] = sent.bytes_sent
-        row[15] = received.bytes_received
-        row[16] = sent.messages_posted
-        row[17] = received.messages_received
-        row[18] = sent.messages_flushed
-        row[19] = received.ce
-        row[20] = received.cnps_sent
-        row[21] = sent.cnps_received
-        row[22] = received.acks_sent
-        row[23] = sent.acks_received
-        row[24] = received.naks_sent
-        row[25] = sent.naks_received
-        row[26] = sent.timeouts
-        row[27] = received.sequence_naks_sent
-        row[28] = received.sequence_naks_reordered
-        row[29] = sent.naks_overtaken
-        row[30] = received.kept_out_of_order
-        row[31] = received.beyond_window
-        self.rows.queue_pairs.frombytes(self._row_bytes)
+        parts = {"requester": pair.requester, "responder": pair.responder}
+        # ``extend`` takes twice as long.
+        self.rows.queue_pairs.fromlist(
+            [
+                *(now_ns, entry.rank, entry.peer, pair.qpn),
+                *_congestion_values(*pair.congestion()),
+                *_pair_columns(parts),
+            ]
+        )
 
 
 def port_values(
