@@ -119,10 +119,14 @@ def _bounds(
 ) -> dict[str, Any]:
     """Return the bounds of collectives and messages, as arguments of ``ended``.
 
-    At level flow, and with the costs of other simulators, there are none.
+    At level flow, and with the costs of other simulators, there are none. Without
+    ``bound`` in ``predict``, they are not computed.
     """
     experiment = resolved.experiment
-    if experiment.simulation.level != "message" or _is_foreign(experiment):
+    is_modeled = experiment.simulation.level == "message" and not _is_foreign(
+        experiment
+    )
+    if not is_modeled or "bound" not in experiment.predict:
         return {}
     server_of = experiment.fabric.host_names(len(topology.hosts))
     hosts: dict[str, dict[int, str]] = {}

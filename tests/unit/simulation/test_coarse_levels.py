@@ -377,8 +377,9 @@ def test_level_message_has_bounds(tmp_path: Path, local: dict[str, str]) -> None
     assert max(row["bound_ns"] / row["fct_ns"] for row in flows) > 0.3
 
 
-def test_level_flow_has_no_bounds(tmp_path: Path) -> None:
-    results = simulated(tmp_path, simulation__level="flow")
+@pytest.mark.parametrize("change", [{"simulation.level": "flow"}, {"predict": "[]"}])
+def test_bounds_may_be_absent(tmp_path: Path, change: dict[str, str]) -> None:
+    results = simulated(tmp_path, **change)
     assert set(results.table("collectives", "bound_ns")["bound_ns"].to_pylist()) == {
         None
     }
