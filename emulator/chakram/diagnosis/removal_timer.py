@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from chakram.analysis.cause_ranking import Finding, Saving, Verdict, find_causes
+from chakram.analysis.cause_ranking import (
+    Finding,
+    Saving,
+    Suspect,
+    Verdict,
+    find_causes,
+)
 from chakram.diagnosis.counterfactual import (
     Case,
     Change,
@@ -192,27 +198,32 @@ class RemovalTimer:
 
     def _removed(self, finding: Finding) -> frozenset[int]:
         """Return the indexes of the suspects of a finding."""
-        named = (finding.suspect, *finding.together_with)
+        return self._indexes((finding.suspect, *finding.together_with))
+
+    def _indexes(self, suspects: Collection[Suspect]) -> frozenset[int]:
         return frozenset(
-            at for at, case in enumerate(self._cases) if case.suspect in named
+            at for at, case in enumerate(self._cases) if case.suspect in suspects
         )
 
     def with_intervals(self, verdict: Verdict) -> Verdict:
-        """Return a verdict without findings that save no time with other seeds."""
-        faults, unsure = [], list(verdict.excluded)
-        for finding in verdict.faults:
-            sure = self._with_interval(finding)
-            if (
-                sure.saving.is_certain
-                or sure.together_with
-                or (sure.after_previous.share > sure.saving.share)
-            ):
-                faults.append(sure)
-            else:
-                unsure.append(finding.suspect)
+        """Return a verdict without findings that save no time with other seeds.
+
+        A fault that other faults mask is kept with them if it saves time after them.
+        """
+        faults = [self._with_interval(finding) for finding in verdict.faults]
+        kept = {
+            each.suspect
+            for each in faults
+            if each.saving.is_certain or each.together_with
+        }
+        for each in faults:
+            if each.suspect not in kept and self._saves_after_others(each):
+                kept |= {each.suspect, *each.previous}
+        unsure = list(verdict.excluded)
+        unsure += [each.suspect for each in faults if each.suspect not in kept]
         return replace(
             verdict,
-            faults=tuple(faults),
+            faults=tuple(each for each in faults if each.suspect in kept),
             limits=tuple(
                 sure
                 for each in verdict.limits
@@ -220,6 +231,16 @@ class RemovalTimer:
             ),
             excluded=tuple(unsure),
         )
+
+    def _saves_after_others(self, finding: Finding) -> bool:
+        """Return whether a masked fault saves time once those that mask it are gone."""
+        share = finding.after_previous.share
+        if share <= finding.saving.share:
+            return False
+        others = self._indexes(finding.previous)
+        removed = others | self._removed(finding)
+        saving = self._of_seeds(removed, share, SEEDS, others)
+        return saving is None or saving.is_certain
 
     def _with_interval(self, finding: Finding) -> Finding:
         removed = self._removed(finding)
@@ -230,13 +251,20 @@ class RemovalTimer:
         return finding if saving is None else replace(finding, saving=saving)
 
     def _of_seeds(
-        self, removed: frozenset[int], share: float, count: int
+        self,
+        removed: frozenset[int],
+        share: float,
+        count: int,
+        before: frozenset[int] = frozenset(),
     ) -> Saving | None:
-        """Return a saving with the interval of its median over other seeds."""
+        """Return a saving with the interval of its median over other seeds.
+
+        The suspects *before* are removed from both runs that are compared.
+        """
         samples = sorted(
             1 - without / whole
             for number in range(count)
-            if (whole := self._seeded(frozenset(), number))
+            if (whole := self._seeded(before, number))
             and (without := self._seeded(removed, number))
         )
         if len(samples) < SEEDS:
