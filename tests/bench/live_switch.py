@@ -50,4 +50,4 @@ async def packets_per_cpu_second(turns: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(packets_per_cpu_second(1))))  # noqa: T201
+    print(json.dumps(asyncio.run(packets_per_cpu_second(1))))  # noqa: T201 - read by the benchmark

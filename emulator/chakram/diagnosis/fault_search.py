@@ -28,18 +28,17 @@ from chakram.analysis.simulation_misfit import (
 )
 from chakram.diagnosis.counted_paths import counted_paths
 from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant, variant_of
-from chakram.diagnosis.design_limits import ALL_HOSTS
 from chakram.diagnosis.fault_proposals import (
     CANDIDATES,
     LOSSES,
     Hypothesis,
     Proposals,
 )
+from chakram.diagnosis.host_delay_fit import fitted_host_delay
 from chakram.diagnosis.run_evidence import generator_waits, is_generator_bound
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
 from chakram.foundation.errors import ChakramError, InputError
-from chakram.foundation.units import format_rate, format_time
-from chakram.preparation.host_delays import may_stall
+from chakram.foundation.units import format_rate
 
 if TYPE_CHECKING:
     from chakram.run_directory.reader import RunResults
@@ -96,9 +95,6 @@ _FEWER_BYTES = 0.25
 simulation without the fault."""
 
 _MOST_FAULTS = 3
-
-_LEAST_DELAY = 1 / 256
-"""Minimum delay of a host to simulate, as a share of the median round trip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +206,7 @@ class _Search:
         self._unfitted: Hypothesis | None = None
 
     def fit(self) -> Fit:
-        delayed = self._host_delay()
+        delayed = fitted_host_delay(self._runs, self._null, self._round_trip_ns)
         found, variant = self._found_with(delayed)
         if is_random(variant.assumed):
             # Random losses mask slow links, except in messages without losses.
@@ -234,41 +230,11 @@ class _Search:
             is_delayed=delayed is not None,
         )
 
-    def _host_delay(self) -> Hypothesis | None:
-        """Return the delay of all hosts that fits most pairs of ranks.
-
-        None if the delay cannot matter, because a window outlasts its round trips.
-        """
-        run, shown = self._runs.simulated(self._null)
-        longest_ns = self._round_trip_ns
-        if self._excess(shown) <= _LEAST_MISFIT or not may_stall(
-            run.plan, run.topology, [longest_ns]
-        ):
-            return None
-        low, high = log(_LEAST_DELAY * longest_ns), log(longest_ns)
-        best = None
-        for _ in range(_STEPS + _MORE_STEPS):
-            delay_ns = round(exp((low + high) / 2))
-            assumed = Assumption(kind="host delay", port="", delay_ns=delay_ns)
-            shown_or_none = self._runs.attempt(self._null, (assumed,))
-            if shown_or_none is None or self._excess(shown_or_none) < 0:
-                high = log(delay_ns)
-            else:
-                low = log(delay_ns)
-            if shown_or_none is not None:
-                best = Hypothesis(
-                    cause="generator slow",
-                    place=ALL_HOSTS,
-                    assumed=(assumed,),
-                    evidence="a window is smaller than what fits into a round trip, as "
-                    "hosts delay all they send and receive by about "
-                    + format_time(delay_ns / self._null.experiment.dilation),
-                    misfit=self._misfit(shown_or_none),
-                )
-        return best
-
     def _found_with(self, delayed: Hypothesis | None) -> tuple[list[_Found], Variant]:
         """Return faults, and the variant with them.
+
+        Several slow links may together imitate a delay of all hosts, so links without
+        the delay are preferred only if they are not more faults than with it.
 
         Args:
             delayed: The delay of hosts, which is a fault if the run then fits better.
@@ -277,29 +243,18 @@ class _Search:
             return self._searched(self._null, [])
         until_s = self._until_s
         self._until_s = (time.monotonic() + until_s) / 2
-        with_delay = self._searched(
-            replace(self._null, assumed=delayed.assumed), [(delayed, ())]
-        )
+        start = replace(self._null, assumed=delayed.assumed)
+        found, variant = self._searched(start, [(delayed, ())])
         self._until_s = until_s
-        return min(
-            (with_delay, self._searched(self._null, [])),
-            key=lambda each: self._misfit(self._runs.simulated(each[1])[1]),
-        )
-
-    def _excess(self, shown: Halves) -> float:
-        """Return the median over pairs of ranks of log(measured / simulated time)."""
-        measured_ns, simulated_ns = (
-            self._runs.measured.whole.flow_ns,
-            shown.whole.flow_ns,
-        )
-        return median(
-            [
-                log(time_ns / simulated_ns[pair])
-                for pair, time_ns in measured_ns.items()
-                if time_ns and simulated_ns.get(pair)
-            ]
-            or [0.0]
-        )
+        others, other = self._searched(self._null, [])
+        misfits = [
+            self._misfit(self._runs.simulated(each)[1]) for each in (variant, other)
+        ]
+        limit = max(_AS_GOOD * min(misfits), min(misfits) + _RESOLVED)
+        is_rival = len(found) == len(others) == 1 and max(misfits) <= limit
+        if misfits[1] < misfits[0] and len(others) <= len(found):
+            return (_with_rival(others, delayed) if is_rival else others), other
+        return (_with_rival(found, others[0][0]) if is_rival else found), variant
 
     def _searched(
         self, variant: Variant, found: list[_Found]
@@ -608,6 +563,12 @@ class _Search:
             return best
         evidence = f"data plane late for {self._waits[host]:.0%} of the time"
         return replace(best, cause="generator slow", place=host, evidence=evidence)
+
+
+def _with_rival(found: Sequence[_Found], rival: Hypothesis) -> list[_Found]:
+    """Return the faults, with another hypothesis that replaces the first one."""
+    (best, rivals), *more = found
+    return [(best, (*rivals, rival)), *more]
 
 
 def _ports(what: Hypothesis) -> frozenset[str]:

@@ -24,30 +24,16 @@ from chakram.execution.fabric_counters import (
 from chakram.execution.observer import Observer
 from chakram.execution.preflight_run import preflight_failed
 from chakram.execution.preflight_session import Preflight
-from chakram.execution.separate_process import apart
+from chakram.execution.run_predictions import RunPredictions
 from chakram.execution.session import Session
 from chakram.fabric.labs.link_counters import LabCounters
-from chakram.foundation.errors import ChakramError, FabricError, RunFailed
-from chakram.foundation.units import format_time
+from chakram.foundation.errors import ChakramError, FabricError
 from chakram.plan.plan_check import refuse_large_agents
-from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.switch_fabric import port_names
-from chakram.preparation.host_delays import (
-    as_range,
-    differs,
-    may_stall,
-    times_with_host_delays,
-)
 from chakram.preparation.link_fault_times import LinkFaults
 from chakram.preparation.link_records import directions_of
 from chakram.preparation.predictions import (
-    FEW_EVENTS,
-    alone_events,
-    alone_times,
     early_timeouts,
-    medians,
-    path_draws,
-    simulate_draws,
 )
 from chakram.preparation.run_description import (
     Reference,
@@ -57,10 +43,6 @@ from chakram.preparation.run_description import (
     injected_banners,
     invalid_banners,
     verification_banners,
-)
-from chakram.preparation.schedule_bounds import (
-    bounds,
-    fair_times,
 )
 from chakram.records.counter_slots import INJECTED, INVALID
 from chakram.records.named_rows import OperationTable
@@ -85,7 +67,7 @@ if TYPE_CHECKING:
     from chakram.metrics.state import MetricsState
     from chakram.plan.plan import Plan
     from chakram.preparation.resolved_run import ResolvedRun
-    from chakram.records.run_records import CollectiveKey, LinkRecord
+    from chakram.records.run_records import LinkRecord
     from chakram.run_directory.writer import RunDirectory
 
 
@@ -215,6 +197,9 @@ class Run:
         self._uncounted: tuple[str, ...] = ()
         self._collector: Collector | None = None
         self.reference = Reference()
+        self._predictions = RunPredictions(
+            request.experiment, self.reference, metrics, request.progress
+        )
         self.error: ChakramError | None = None
 
     @property
@@ -269,7 +254,7 @@ class Run:
             await self._open_telemetry(stack, world)
             pings = await stack.enter_async_context(ClockWatch(clients))
             self._clocks = clocks = pings.tracks
-            await self._predict(plan, world)
+            await self._predictions.predict(plan, world)
             await pings.start()
             if experiment.preflight.action != "off":
                 await self._preflight(plan, clients, clocks)
@@ -319,49 +304,10 @@ class Run:
                     if experiment.faults.links:
                         await world.disturb_links(())
                     self._directory.add_link_samples(await self._samples(world))
-            await self._predict_with_host_delays(plan, world)
-            self._progress.phase("collecting")
-
-    async def _predict_with_host_delays(self, plan: Plan, world: World) -> None:
-        """Make predictions ranges if the hosts' delays matter to a small window."""
-        undelayed, topology = self.reference.predictions, world.topology
-        round_trips_ns = self._observer.round_trips_ns()
-        if topology is None or not undelayed:
-            return
-        if not may_stall(plan, topology, round_trips_ns.values()):
-            return
-        self._progress.phase("simulating with the delays of the hosts")
-        seed = self._experiment.seed
-        simulation = asyncio.create_task(
-            apart(
-                times_with_host_delays,
-                plan,
-                topology,
-                seed,
-                path_draws(self._experiment.fabric, topology, seed, known=world.ecmp),
-                self._experiment.faults,
-                round_trips_ns,
+            await self._predictions.add_host_delays(
+                plan, world, self._observer.round_trips_ns(), self._interrupts
             )
-        )
-        # The measurements are complete, so a signal ends the simulation only.
-        self._interrupts.listener = simulation.cancel
-        try:
-            await asyncio.wait([simulation])
-        finally:
-            self._interrupts.listener = None
-            simulation.cancel()
-        # Without these times, the prediction remains.
-        with suppress(RunFailed, asyncio.CancelledError):
-            delay_ns, delayed = simulation.result()
-            if delayed and differs(undelayed, delayed):
-                self.reference.predictions = as_range(undelayed, delayed)
-                self._show_predictions(plan, **medians(self.reference.predictions))
-                self.reference.notes += (
-                    "simulated times are ranges: hosts delay what they send and "
-                    f"receive by about "
-                    f"{format_time(delay_ns / self._experiment.dilation)}, which is "
-                    "long for this window; raise transport.window",
-                )
+            self._progress.phase("collecting")
 
     async def _open_telemetry(self, stack: AsyncExitStack, world: World) -> None:
         """Begin to read the switches, if the experiment wants their counters."""
@@ -490,58 +436,6 @@ class Run:
     def _show_links(self, links: Sequence[LinkRecord]) -> None:
         for link in links:
             self._metrics.set_link_bytes(link.link, link.direction, link.bytes)
-
-    async def _predict(self, plan: Plan, world: World) -> None:
-        """Predict the times of the run."""
-        if world.topology is None:
-            return
-        if world.ecmp is not None:
-            self.reference.ways = PathFinder(plan, world.topology, world.ecmp)
-        wanted = self._experiment.predict
-        if "bound" in wanted:
-            least = await asyncio.to_thread(bounds, plan, world.topology)
-            self.reference.bounds.update(least.times_ns)
-            self.reference.ceilings.update(least.ceilings_ns)
-            self.reference.flow_bound = least.of_message
-            self.reference.fair_times = fair_times(plan, world.topology)
-        has_switches = self._experiment.fabric.has_switches
-        seed = self._experiment.seed
-        how = plan, world.topology, seed, self._experiment.fabric.switching(seed)
-        if "alone" in wanted and has_switches:
-            self._progress.phase("simulating collectives alone")
-            few = alone_events(plan, world.topology) <= FEW_EVENTS
-            alone = await (asyncio.to_thread if few else apart)(alone_times, *how)
-            self.reference.alone.update(alone.times_ns)
-            self.reference.notes += alone.notes
-        if "simulate" in wanted and has_switches:
-            self._progress.phase("simulating")
-            hashes = path_draws(
-                self._experiment.fabric, world.topology, seed, known=world.ecmp
-            )
-            self.reference.predictions, notes = await apart(
-                simulate_draws,
-                plan,
-                world.topology,
-                seed,
-                hashes,
-                self._experiment.faults,
-            )
-            self.reference.notes += notes
-            for note in notes:
-                self._progress.note(note)
-        self._show_predictions(
-            plan,
-            bound=self.reference.bounds,
-            alone=self.reference.alone,
-            **medians(self.reference.predictions),
-        )
-
-    def _show_predictions(
-        self, plan: Plan, **times_ns: dict[CollectiveKey, int]
-    ) -> None:
-        identities = OperationTable(plan).identities
-        for source, each in times_ns.items():
-            self._metrics.set_predictions(source, each, identities)
 
     def _begin(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -24,7 +25,14 @@ async def apart(function: Callable[..., _T], *args: object) -> _T:
     # Spawn the process instead of forking it, because gRPC does not work after a fork.
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
     try:
-        return await loop.run_in_executor(pool, function, *args)
+        # Ctrl-C signals this process, too, which then ends the other one.  The new
+        # process inherits the mask.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            call = loop.run_in_executor(pool, function, *args)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return await call
     except BrokenProcessPool:
         raise RunFailed("simulation", "its process was killed") from None
     finally:

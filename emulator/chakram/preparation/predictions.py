@@ -21,7 +21,7 @@ from chakram.fabric.fabric_types.base import FabricKind
 from chakram.foundation.errors import RunFailed
 from chakram.plan.isolated_collective import collective_alone
 from chakram.plan.plan import Plan
-from chakram.predict.simulator.burst_size import longest_path, schedule_traffic
+from chakram.predict.simulator.burst_size import longest_path
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.schedule_bounds import collective_kinds
@@ -135,14 +135,7 @@ def _alone_kinds(
         by_group: dict[str, list[CollectiveKey]] = {}
         for key in keys:
             by_group.setdefault(key.group, []).append(key)
-        traffic = schedule_traffic(
-            kind.how,
-            nranks=len(kind.members),
-            root=kind.root,
-            input_bytes=kind.input_bytes,
-            matrix=kind.matrix,
-            path_mtu=path_mtu,
-        )
+        traffic = kind.traffic(path_mtu)
         events = (
             len(topology.links) * _EVENTS_PER_LINK
             + traffic.messages * _EVENTS_PER_MESSAGE

@@ -19,7 +19,7 @@ from chakram.predict.bound import ScheduleBounds
 from chakram.predict.ceiling import ceiling_ns
 from chakram.predict.fair_sharing import FairTimes
 from chakram.predict.paths import FabricModel
-from chakram.predict.simulator.burst_size import schedule_traffic
+from chakram.predict.simulator.burst_size import Traffic, schedule_traffic
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.program.columns import COLLECTIVE, SEND
 from chakram.program.operations import split_matrices
@@ -156,19 +156,12 @@ def level_bounds(
         Bounds by collective, and a function for messages.  Collectives with more than
         ``MOST_TRANSFERS`` have none.
     """
+    path_mtu = plan.agents[0].transport.path_mtu
     # Messages of these levels end on arrival.
     schedules = _schedule_bounds(plan, _models(plan, topology, hosts), has_acks=False)
     times: dict[CollectiveKey, int] = {}
     for kind, keys in collective_kinds(plan, recorded).items():
-        traffic = schedule_traffic(
-            kind.how,
-            nranks=len(kind.members),
-            root=kind.root,
-            input_bytes=kind.input_bytes,
-            matrix=kind.matrix,
-            path_mtu=plan.agents[0].transport.path_mtu,
-        )
-        if traffic.messages > MOST_TRANSFERS:
+        if kind.traffic(path_mtu).messages > MOST_TRANSFERS:
             continue
         bound = schedules[kind.job].collective_ns(
             kind.how,
@@ -199,6 +192,17 @@ class CollectiveKind(NamedTuple):
     root: int
     input_bytes: int
     matrix: Matrix | None
+
+    def traffic(self, path_mtu: int) -> Traffic:
+        """Return the approximate traffic of one collective."""
+        return schedule_traffic(
+            self.how,
+            nranks=len(self.members),
+            root=self.root,
+            input_bytes=self.input_bytes,
+            matrix=self.matrix,
+            path_mtu=path_mtu,
+        )
 
 
 def collective_kinds(

@@ -135,8 +135,9 @@ def collectives(data: RunData, rows: Sequence[ReportRow]) -> Parts:
             )
             for name, each in zip(names, rows, strict=True)
         ),
-        note="Deviation: measured over simulated time, minus 1. If paths were drawn at "
-        "random, it is the deviation from the range of the draws. Alone: simulated "
+        note="Deviation: measured over simulated time, minus 1. If paths or delays of "
+        "hosts are unknown, simulated is the median of several simulations, and the "
+        "deviation is that from their range. Alone: simulated "
         "without other traffic. Bound: the schedule cannot be faster.",
         limit=_ROWS_SHOWN,
     ).without_unknown()

@@ -1,0 +1,169 @@
+"""Predictions of a run: before it starts, and again with the delays of its hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from chakram.execution.separate_process import apart
+from chakram.foundation.errors import ChakramError
+from chakram.foundation.units import format_time
+from chakram.predict.routing import PathFinder
+from chakram.preparation.host_delays import (
+    as_range,
+    differs,
+    may_stall,
+    times_with_host_delays,
+)
+from chakram.preparation.predictions import (
+    FEW_EVENTS,
+    alone_events,
+    alone_times,
+    medians,
+    path_draws,
+    simulate_draws,
+)
+from chakram.preparation.schedule_bounds import bounds, fair_times
+from chakram.records.named_rows import OperationTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.config.experiment import Experiment
+    from chakram.execution.interrupts import Interrupts
+    from chakram.execution.observer import Progress
+    from chakram.fabric.fabric_types.base import World
+    from chakram.metrics.state import MetricsState
+    from chakram.plan.plan import Plan
+    from chakram.preparation.run_description import Reference
+    from chakram.records.run_records import CollectiveKey
+
+
+class RunPredictions:
+    """Computes the reference times of a run, and exports them as metrics.
+
+    Args:
+        experiment: The experiment.
+        reference: Receives the times.
+        metrics: Receives the times by source.
+        progress: Shows what is simulated.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        reference: Reference,
+        metrics: MetricsState,
+        progress: Progress,
+    ) -> None:
+        self._experiment = experiment
+        self._reference = reference
+        self._metrics = metrics
+        self._progress = progress
+
+    async def predict(self, plan: Plan, world: World) -> None:
+        """Predict the times of the run, as far as the experiment wants them.
+
+        Raises:
+            RunFailed: If a simulated run without faults does not end.
+        """
+        reference, topology = self._reference, world.topology
+        if topology is None:
+            return
+        if world.ecmp is not None:
+            reference.ways = PathFinder(plan, topology, world.ecmp)
+        wanted = self._experiment.predict
+        if "bound" in wanted:
+            least = await asyncio.to_thread(bounds, plan, topology)
+            reference.bounds.update(least.times_ns)
+            reference.ceilings.update(least.ceilings_ns)
+            reference.flow_bound = least.of_message
+            reference.fair_times = fair_times(plan, topology)
+        has_switches = self._experiment.fabric.has_switches
+        seed = self._experiment.seed
+        how = plan, topology, seed, self._experiment.fabric.switching(seed)
+        if "alone" in wanted and has_switches:
+            self._progress.phase("simulating collectives alone")
+            few = alone_events(plan, topology) <= FEW_EVENTS
+            alone = await (asyncio.to_thread if few else apart)(alone_times, *how)
+            reference.alone.update(alone.times_ns)
+            reference.notes += alone.notes
+        if "simulate" in wanted and has_switches:
+            self._progress.phase("simulating")
+            reference.predictions, notes = await apart(
+                simulate_draws,
+                plan,
+                topology,
+                seed,
+                path_draws(self._experiment.fabric, topology, seed, known=world.ecmp),
+                self._experiment.faults,
+            )
+            reference.notes += notes
+            for note in notes:
+                self._progress.note(note)
+        self._show(
+            plan,
+            bound=reference.bounds,
+            alone=reference.alone,
+            **medians(reference.predictions),
+        )
+
+    async def add_host_delays(
+        self,
+        plan: Plan,
+        world: World,
+        round_trips_ns: Mapping[str, float],
+        interrupts: Interrupts,
+    ) -> None:
+        """Make simulated times ranges if delays of hosts matter to a small window.
+
+        The measurements are complete, so an interrupt ends this simulation only.
+
+        Args:
+            plan: The plan.
+            world: The fabric on which it ran.
+            round_trips_ns: Medians of measured round trips, by agent.
+            interrupts: Interrupts of the run.
+        """
+        undelayed, topology = self._reference.predictions, world.topology
+        if topology is None or not undelayed:
+            return
+        if not may_stall(plan, topology, round_trips_ns.values()):
+            return
+        self._progress.phase("simulating with the delays of the hosts")
+        seed = self._experiment.seed
+        simulation = asyncio.create_task(
+            apart(
+                times_with_host_delays,
+                plan,
+                topology,
+                seed,
+                path_draws(self._experiment.fabric, topology, seed, known=world.ecmp),
+                self._experiment.faults,
+                round_trips_ns,
+            )
+        )
+        interrupts.listener = simulation.cancel
+        try:
+            await asyncio.wait([simulation])
+        finally:
+            interrupts.listener = None
+            simulation.cancel()
+        # Without these times, the prediction remains.
+        with suppress(ChakramError, asyncio.CancelledError):
+            delay_ns, delayed = simulation.result()
+            if delayed and differs(undelayed, delayed):
+                self._reference.predictions = as_range(undelayed, delayed)
+                self._show(plan, **medians(self._reference.predictions))
+                self._reference.notes += (
+                    "simulated times are ranges: hosts delay what they send and "
+                    "receive by about "
+                    f"{format_time(delay_ns / self._experiment.dilation)}, which is "
+                    "long for this window; raise transport.window",
+                )
+
+    def _show(self, plan: Plan, **times_ns: dict[CollectiveKey, int]) -> None:
+        identities = OperationTable(plan).identities
+        for source, each in times_ns.items():
+            self._metrics.set_predictions(source, each, identities)
