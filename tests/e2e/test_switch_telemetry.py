@@ -46,7 +46,13 @@ FABRIC = {
     "topology": TOPOLOGY,
     "links": LINKS,
 }
-TRANSPORT = {"congestion_control": "fixed_rate", "local_ack_timeout": 18}
+TRANSPORT = {
+    "congestion_control": "fixed_rate",
+    "local_ack_timeout": 18,
+    # Queues grow on a busy machine too.
+    "window": "512KiB",
+    "burst": 15,
+}
 
 SHIFTED_SERVER = """
 import asyncio, json, sys, time

@@ -32,9 +32,9 @@ def explain(error: AioRpcError, *, target: str, tls: bool) -> tuple[str, str | N
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return f"a message is too long ({text})", "spread the ranks over more agents"
     if code is grpc.StatusCode.INTERNAL:
-        # gRPC reports INTERNAL when an agent ends a session during a write.
+        # gRPC reports INTERNAL when an agent ends, or ends a session, during a write.
         return (
-            "the session ended unexpectedly",
+            "the connection was lost",
             "see the agent's log; an overloaded host misses heartbeats",
         )
     if code is not grpc.StatusCode.UNAVAILABLE:

@@ -49,7 +49,7 @@ CERTS = " --tls-ca FILE --tls-cert FILE --tls-key FILE"
         (
             grpc.StatusCode.INTERNAL,
             "",
-            "the session ended unexpectedly",
+            "the connection was lost",
             "see the agent's log; an overloaded host misses heartbeats",
         ),
         (
