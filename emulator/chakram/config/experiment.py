@@ -171,7 +171,7 @@ class Experiment(Model):
     predict: tuple[Literal["bound", "alone", "simulate"], ...] = ("bound", "alone")
     """References for measured times. bound: lower bound of each schedule; alone: each
     schedule simulated alone, if that takes only seconds; simulate: the whole job,
-    simulated before the run."""
+    simulated before a run on the network."""
     agents: AgentSettings = AgentSettings.section_defaults()
     """Resources that agents use on their machines."""
     metrics: Annotated[

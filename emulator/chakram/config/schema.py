@@ -48,7 +48,6 @@ _RUNS = tuple(KINDS)
 _OF_ALL_KINDS: KeyUse = {
     ("Experiment", "preflight"): _RUNS,
     ("Preflight", ""): _RUNS,
-    ("Experiment", "predict"): _RUNS,
     ("Experiment", "simulation"): (SIMULATE,),
     ("Simulation", ""): (SIMULATE,),
     ("Experiment", "metrics"): _RUNS,

@@ -10,10 +10,11 @@ There are four predictions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import itemgetter
 from statistics import median
 
 from chakram.config.transport import Faults
@@ -106,18 +107,40 @@ def alone_times(
     Raises:
         RunFailed: If a simulated collective does not end.
     """
+
+    def time_ns(alone: Callable[[], Plan]) -> int:
+        (found_ns,) = simulate(alone(), topology, seed, switching).values()
+        return found_ns
+
+    return smallest_first(
+        [
+            (cost, keys, partial(time_ns, alone))
+            for cost, keys, alone in _alone_kinds(plan, topology)
+        ],
+        events,
+    )
+
+
+def smallest_first(
+    kinds: Iterable[tuple[int, Sequence[CollectiveKey], Callable[[], int]]], limit: int
+) -> AloneTimes:
+    """Simulate kinds of collectives, the cheapest first, up to a limit of their costs.
+
+    Args:
+        kinds: For each kind, its cost, its collectives, and a function that returns
+            their time in ns.
+        limit: Maximum of the sum of costs. Other kinds are omitted.
+    """
     times_ns: dict[CollectiveKey, int] = {}
-    left_out = kinds = 0
-    for cost, keys, alone in _alone_kinds(plan, topology):
-        kinds += 1
-        if cost > events:
+    left_out = count = 0
+    for cost, keys, time_ns in sorted(kinds, key=itemgetter(0)):
+        count += 1
+        if cost > limit:
             left_out += 1
             continue
-        events -= cost
-        found = simulate(alone(), topology, seed, switching)
-        (time_ns,) = found.values()
-        times_ns |= dict.fromkeys(keys, time_ns)
-    return AloneTimes(times_ns=times_ns, left_out=left_out, kinds=kinds)
+        limit -= cost
+        times_ns |= dict.fromkeys(keys, time_ns())
+    return AloneTimes(times_ns=times_ns, left_out=left_out, kinds=count)
 
 
 def _alone_kinds(
@@ -128,7 +151,7 @@ def _alone_kinds(
         return []
     path_mtu = plan.agents[0].transport.path_mtu
     links = longest_path(topology)
-    found = []
+    found: list[tuple[int, list[CollectiveKey], Callable[[], Plan]]] = []
     for kind, keys in collective_kinds(plan).items():
         # Groups with the same members have separate queue pairs, and so different
         # paths.
@@ -145,7 +168,7 @@ def _alone_kinds(
             (events, same, partial(collective_alone, plan, *same[0]))
             for same in by_group.values()
         ]
-    return sorted(found, key=lambda each: each[0])
+    return found
 
 
 def simulate(

@@ -22,16 +22,18 @@ from chakram.predict.levels.cost_models import (
     Division,
 )
 from chakram.predict.levels.flows import FlowLevel
-from chakram.predict.levels.level_network import network_of
+from chakram.predict.levels.level_network import LevelNetwork, network_of
 from chakram.predict.levels.message_times import LevelTimes, WireTimes
 from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.row_offsets import NONE
 from chakram.predict.levels.run_plan import LevelRun, LocalPlace
 from chakram.predict.levels.symmetry import is_symmetric
 from chakram.preparation.link_fault_times import LinkFaults
+from chakram.preparation.predictions import AloneTimes
 from chakram.preparation.schedule_bounds import HostRates, level_bounds
 from chakram.simulation.common import ended, simulated_topology, simulating
 from chakram.simulation.expected_cost import cost_at_level
+from chakram.simulation.isolated_collectives import IsolatedCollectives
 from chakram.simulation.recorded_ranks import recorded_ranks
 from chakram.summary.run_summary import SIMULATE
 
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
 
 MOST_FLOWS = 250_000
 """Maximum number of messages to record individually, in some seconds and 50 MB."""
+
+ALONE_MESSAGES = {"message": 2_000_000, "flow": 300_000}
+"""Messages of all simulations of collectives alone, in two seconds. The limit is a
+quarter of the messages of the run if that is more."""
 
 
 def simulate_at_level(request: RunRequest) -> RunOutcome:
@@ -97,18 +103,59 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
             report=lambda done: progress.iterations(min(done, count), count, "message"),
             flush=directory.add,
         )
+        by_itself = _alone(resolved, plan, topology, recorded, run.is_folded, count)
     progress.phase("writing results")
     return ended(
         directory,
         topology,
         result.link_bytes,
         **_bounds(resolved, plan, topology, recorded),
+        alone=by_itself.times_ns,
+        banners=(*directory.manifest.banners, *by_itself.notes),
         counted=_down_times(experiment.faults.links, topology, result.end_ns),
         groups=_equal_cost(topology),
         link_faults=LinkFaults(experiment.faults.links, topology).described(
             experiment.written.faults.links
         ),
     )
+
+
+def _alone(
+    resolved: ResolvedRun,
+    plan: Plan,
+    topology: Topology,
+    recorded: frozenset[int] | None,
+    is_folded: bool,
+    messages: int,
+) -> AloneTimes:
+    """Return the times of collectives alone on the fabric, without faults.
+
+    With the costs of other simulators, and without ``alone`` in ``predict``, there are
+    none.
+
+    Args:
+        resolved: The experiment.
+        plan: Its plan.
+        topology: Its fabric.
+        recorded: Numbers of the ranks whose collectives are wanted. None: all.
+        is_folded: Whether one rank represents all ranks.
+        messages: Number of messages of the run, which limits the simulations.
+    """
+    experiment = resolved.experiment
+    if _is_foreign(experiment) or "alone" not in experiment.predict:
+        return AloneTimes()
+    network, number_of = network_of(topology)
+    times, _, _ = _costs(experiment, resolved.transport)
+    traffic = _traffic(experiment, network, times, experiment.seed)
+    traffic.is_folded = is_folded
+    isolated = IsolatedCollectives(
+        plan,
+        traffic,
+        host_of={port.number: number_of[port.host] for port in plan.ports()},
+        places=_local_places(resolved, plan, topology, traffic),
+    )
+    limit = ALONE_MESSAGES[experiment.simulation.level]
+    return isolated.times(recorded, max(limit, messages // 4))
 
 
 def _bounds(
@@ -215,29 +262,10 @@ def _level_run(
         from chakram.simulation.ns3_hosts import packet_level
 
         traffic = packet_level(experiment, topology, network, times, transport)
-    elif experiment.simulation.level == "flow":
-        traffic = FlowLevel(
-            network,
-            times,
-            batch=float(experiment.simulation.batch),
-            seed=experiment.seed,
-        )
     else:
-        traffic = MessageLevel(network, times, seed=seed)
-    local_bps = _local_bps(resolved)
-    server_of = experiment.fabric.host_names(len(topology.hosts))
-    servers: dict[str, int] = {}
-    ports = plan.ports()
-    place_of = {}
-    for rank in plan.ranks():
-        rate_bps = local_bps.get(rank.program.job)
-        if rate_bps is not None:
-            name = server_of[rank.port]
-            place_of[rank.number] = LocalPlace(
-                servers.setdefault(name, len(servers)),
-                *((traffic.add_local_line(rate_bps),) if rate_bps else ()),
-            )
-    host_of = {port.number: number_of[port.host] for port in ports}
+        traffic = _traffic(experiment, network, times, seed)
+    place_of = _local_places(resolved, plan, topology, traffic)
+    host_of = {port.number: number_of[port.host] for port in plan.ports()}
     ranks = plan.ranks()
     make_run = partial(
         LevelRun,
@@ -263,6 +291,38 @@ def _level_run(
         if run.messages() <= MOST_FLOWS or not run.is_alike():
             run = None
     return run or make_run(), described
+
+
+def _traffic(
+    experiment: Experiment, network: LevelNetwork, times: LevelTimes, seed: int | None
+) -> MessageLevel:
+    """Return the traffic model of the level, whose paths are drawn with *seed*."""
+    if experiment.simulation.level == "flow":
+        batch = float(experiment.simulation.batch)
+        return FlowLevel(network, times, batch=batch, seed=experiment.seed)
+    return MessageLevel(network, times, seed=seed)
+
+
+def _local_places(
+    resolved: ResolvedRun, plan: Plan, topology: Topology, traffic: MessageLevel
+) -> dict[int, LocalPlace]:
+    """Return the handling of messages within servers, by number of the rank.
+
+    It covers the ranks of jobs with a rate within hosts, and adds their lines.
+    """
+    local_bps = _local_bps(resolved)
+    server_of = resolved.experiment.fabric.host_names(len(topology.hosts))
+    servers: dict[str, int] = {}
+    place_of = {}
+    for rank in plan.ranks():
+        rate_bps = local_bps.get(rank.program.job)
+        if rate_bps is not None:
+            name = server_of[rank.port]
+            place_of[rank.number] = LocalPlace(
+                servers.setdefault(name, len(servers)),
+                *((traffic.add_local_line(rate_bps),) if rate_bps else ()),
+            )
+    return place_of
 
 
 def _costs(

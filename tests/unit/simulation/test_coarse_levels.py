@@ -359,18 +359,22 @@ def test_equal_cost_groups_are_those_of_the_topology(shape: str) -> None:
 
 
 @pytest.mark.parametrize("local", [{}, {"same_host": "skip", "local_rate": "900Gbit"}])
-def test_level_message_has_bounds(tmp_path: Path, local: dict[str, str]) -> None:
+def test_level_message_has_bounds_and_times_alone(
+    tmp_path: Path, local: dict[str, str]
+) -> None:
     changes = {
         f"jobs[0].placement.{name}": value
         for name, value in (*local.items(), ("ranks_per_port", 2 if local else 1))
     }
+    changes["predict"] = "[bound, alone]"
     results = simulated(tmp_path, **{k: str(v) for k, v in changes.items()})
     rows = results.table(
-        "collectives", "collective", "duration_ns", "bound_ns"
+        "collectives", "collective", "duration_ns", "bound_ns", "alone_ns"
     ).to_pylist()
     moved = [row for row in rows if row["collective"] != "barrier"]
     assert len(moved) > 10
     assert all(0 < row["bound_ns"] <= row["duration_ns"] for row in moved)
+    assert all(row["bound_ns"] <= row["alone_ns"] for row in moved)
     flows = results.table("flows", "fct_ns", "bound_ns").to_pylist()
     # A message that meets no other one is stored whole by the switches.
     assert all(row["bound_ns"] <= row["fct_ns"] for row in flows)

@@ -66,6 +66,7 @@ def drawn(seed: int) -> dict[str, Any]:
             },
         },
         "simulation": {"level": "message"},
+        "predict": ["alone"],
     }
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from chakram import simulate
 from chakram.run_directory.reader import RunResults
-from chakram.simulation import packet_level
+from chakram.simulation import coarse_levels, packet_level
 
 EXPERIMENT: dict[str, Any] = {
     "version": 1,
@@ -62,8 +62,42 @@ def test_isolated_collective_is_simulated_once_without_faults(
     assert once.alone() == {record.identity.key: record.duration_ns} == twice.alone()
 
 
-def test_collective_disturbed_by_link_faults_is_simulated_alone(tmp_path: Path) -> None:
-    fault = "{link: leaf0-spine0, kind: degrade, at: 0us, rate: 1Gbit}"
-    results = simulated(tmp_path, **{"faults.links": f"[{fault}]"})
-    (record,) = results.collectives()
-    assert results.alone()[record.identity.key] < record.duration_ns
+@pytest.mark.parametrize("level", ["packet", "message", "flow"])
+def test_collective_disturbed_by_link_faults_is_simulated_alone(
+    tmp_path: Path, level: str
+) -> None:
+    fault = "[{link: leaf0-spine0, kind: degrade, at: 0us, rate: 1Gbit}]"
+    changes = {"simulation.level": level, "predict": "[alone]"}
+    disturbed, clean = (
+        simulated(tmp_path, **changes, **{"faults.links": faults})
+        for faults in (fault, "[]")
+    )
+    (record,) = disturbed.collectives()
+    (alone_ns,) = clean.alone().values()
+    assert disturbed.alone() == {record.identity.key: alone_ns}
+    assert alone_ns == clean.collectives()[0].duration_ns < record.duration_ns
+
+
+def test_levels_simulate_collectives_alone_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [
+        {"op": "all_reduce", "size": "1MiB", "count": 2},
+        {"op": "all_to_all", "size": "2MiB", "count": 1},
+    ]
+    changes = {
+        "jobs[0].trace.streams": str(streams),
+        "simulation.level": "message",
+        "predict": "[alone]",
+    }
+    results = simulated(tmp_path, **changes)
+    alone, records = results.alone(), list(results.collectives())
+    assert len(alone) == 3
+    assert len(set(alone.values())) == 2
+    # They share ports while they run together.
+    assert any(each.duration_ns > alone[each.identity.key] for each in records)
+    monkeypatch.setitem(coarse_levels.ALONE_MESSAGES, "message", 8 * 7)
+    few = simulated(tmp_path, **changes)
+    assert set(few.alone().items()) < set(alone.items())
+    assert any("1 of 2 kinds" in banner for banner in few.manifest.banners)
+    assert simulated(tmp_path, **changes | {"predict": "[]"}).alone() == {}
