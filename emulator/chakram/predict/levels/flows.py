@@ -91,6 +91,7 @@ class FlowLevel(MessageLevel):
         record: bool = False,
     ) -> None:
         MessageLevel.__init__(self, network, times, seed=seed, record=record)
+        self._in_series = False
         self._batch = batch
         self._due_ns = _NEVER
         self._settled_ns = -_NEVER

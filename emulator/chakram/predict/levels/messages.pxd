@@ -4,9 +4,10 @@ cimport cython
 
 from chakram.predict.levels.pending_messages cimport Traffic
 
-cdef int _SERVER, _ARRIVED, _ARRIVES, _CARRIED, _CLASS, _CLASS_OF, _DOWN, _END, _FREE
-cdef int _FROM, _HEAD, _HOST, _KINDS, _LEFT_AT, _LINK, _LOCAL, _NEXT, _NONE
-cdef int _ORDER, _ROUTER, _SHARE, _SLOT, _TAIL, _TO, _UP, _WHERE
+cdef int _ARRIVED, _ARRIVES, _CARRIED, _CAUSE, _CLASS, _CLASS_OF, _DOWN, _END, _FREE
+cdef int _FROM, _HEAD, _HOST, _IN_TURN, _KIND, _KINDS, _LATEST, _LEAST_SERIES, _LEFT_AT
+cdef int _LINK, _LOCAL, _MORE, _NEXT, _NONE, _ORDER, _POSTED, _ROUTER, _SEND, _SERVER
+cdef int _SHAPE, _SHARE, _SLOT, _TAIL, _TO, _UP, _WAITS, _WHERE, _WHICH
 cdef unsigned long long _MASK, _PRIME
 
 
@@ -14,6 +15,7 @@ cdef class MessageLevel(Traffic):
     cdef object _network
     cdef object _times
     cdef bint _is_shared
+    cdef bint _in_series
     cdef bint _chooses
     cdef unsigned long long _seed
     cdef Py_ssize_t _routers
@@ -82,6 +84,20 @@ cdef class MessageLevel(Traffic):
         order="long long",
     )
     cdef _enter(self, Py_ssize_t slot, Py_ssize_t link)
+    @cython.locals(
+        row="Py_ssize_t", host="Py_ssize_t", link="Py_ssize_t", end="Py_ssize_t",
+        server="Py_ssize_t", receiver="Py_ssize_t", slot="Py_ssize_t",
+        further="Py_ssize_t", size="Py_ssize_t", time="Py_ssize_t",
+        arrives_ns="long long",
+    )
+    cdef Py_ssize_t _post_series(self, Py_ssize_t share, Py_ssize_t send,
+                                 Py_ssize_t last, long long cause) except -1
+    @cython.locals(
+        at="Py_ssize_t", row="Py_ssize_t", before="Py_ssize_t",
+        following="Py_ssize_t", to="Py_ssize_t", time="Py_ssize_t",
+        left_ns="long long", arrives_ns="long long",
+    )
+    cdef Py_ssize_t _follow_up(self, Py_ssize_t slot, Py_ssize_t link) except -1
     @cython.locals(
         row="Py_ssize_t", slot="Py_ssize_t", following="Py_ssize_t",
         router="Py_ssize_t", at="Py_ssize_t", target="Py_ssize_t",

@@ -10,6 +10,8 @@ ECN marks or losses.
 
 Messages leave a link in the order in which they entered it, so only the first arrival
 of each link is in the event queue. The queue never has more link events than links.
+Messages that a rank posts together wait as one row in the queue of its host, so that an
+all-to-all has about as many rows as hosts.
 """
 
 from __future__ import annotations
@@ -38,6 +40,11 @@ _PRIME = 0x9E3779B1
 
 _ARRIVED = row_offsets.ARRIVED
 _KINDS = row_offsets.KINDS
+_IN_TURN = row_offsets.IN_TURN
+_SHAPE = row_offsets.SHAPE
+_WAITS = row_offsets.WAITS
+_SEND = row_offsets.SEND
+_KIND = row_offsets.KIND
 _HOST = row_offsets.HOST
 _LOCAL = row_offsets.LOCAL
 _SERVER = row_offsets.SERVER
@@ -45,10 +52,14 @@ _SHARE = row_offsets.SHARE
 _NEXT = row_offsets.NEXT
 _FROM = row_offsets.FROM
 _TO = row_offsets.TO
+_WHICH = row_offsets.WHICH
 _CLASS = row_offsets.CLASS
 _ARRIVES = row_offsets.ARRIVES
 _ORDER = row_offsets.ORDER
+_POSTED = row_offsets.POSTED
 _LEFT_AT = row_offsets.LEFT_AT
+_CAUSE = row_offsets.CAUSE
+_MORE = row_offsets.MORE
 _SLOT = row_offsets.SLOT
 _HEAD = row_offsets.HEAD
 _TAIL = row_offsets.TAIL
@@ -56,11 +67,15 @@ _FREE = row_offsets.FREE
 _CARRIED = row_offsets.CARRIED
 _CLASS_OF = row_offsets.CLASS_OF
 _END = row_offsets.END
+_LATEST = row_offsets.LATEST
 _LINK = row_offsets.LINK
 _ROUTER = row_offsets.ROUTER
 _UP = row_offsets.UP
 _DOWN = row_offsets.DOWN
 _WHERE = row_offsets.WHERE
+
+_LEAST_SERIES = 2
+"""Number of messages from which a series of them shares a row."""
 
 
 class MessageLevel(Traffic):
@@ -86,6 +101,8 @@ class MessageLevel(Traffic):
         self._network = network
         self._times = times
         self._is_shared = times.is_shared
+        # Whether messages that a rank posts together share a row.
+        self._in_series = times.is_shared
         self._chooses = seed is not None
         self._seed = (seed or 0) & _MASK
         self._routers = network.routers
@@ -215,6 +232,7 @@ class MessageLevel(Traffic):
         self._links[row + _TAIL] = _NONE
         self._links[row + _FREE] = 0
         self._links[row + _CARRIED] = 0
+        self._links[row + _LATEST] = 0
         self._links[row + _CLASS_OF] = kind
         self._links[row + _END] = _NONE if link.to is None else link.to
 
@@ -361,6 +379,54 @@ class MessageLevel(Traffic):
                     self._reached[count] = before
                     count += 1
 
+    def _post_series(self, share: int, send: int, last: int, cause: int) -> int:
+        """Send a message now, and those after it up to *last* that take the same link.
+
+        All of them get their place in the queue of the link, but only the first one
+        gets a row. Each row creates the next one when it leaves the link.
+
+        Returns:
+            The next send.
+        """
+        row = share * _SHARE
+        host = self._shares[row + _HOST]
+        link = self._hosts[host * _WHERE + _UP]
+        end = send
+        if (
+            self._in_series
+            and link != _NONE
+            and not self.is_folded
+            and not self._shapes[self._shares[row + _KIND] * _SHAPE + _IN_TURN]
+        ):
+            server = self._shares[row + _SERVER]
+            while end < last and not self._sends[end * _SEND + _WAITS]:
+                receiver = self._receiver(share, end) * _SHARE
+                if self._shares[receiver + _HOST] == host or (
+                    server != _NONE and self._shares[receiver + _SERVER] == server
+                ):
+                    break
+                end += 1
+        if end - send < _LEAST_SERIES:
+            self._post(share, send, cause)
+            return send + 1
+        slot = self._new_slot(share, send, cause)
+        self._enter(slot, link)
+        self._count_sent(share, self._slots[slot * _SLOT + _CLASS])
+        self._slots[slot * _SLOT + _MORE] = end - send - 1
+        self._coming.reserve_orders(end - send - 1)
+        row = link * _LINK
+        for further in range(send + 1, end):
+            size = self._class_of_send(share, further)
+            self._count_sent(share, size)
+            time = self._links[row + _CLASS_OF] * self._room + size
+            arrives_ns = self._links[row + _FREE] + self._reach_ns[time]
+            # Rounding must not reorder messages.
+            if arrives_ns > self._links[row + _LATEST]:
+                self._links[row + _LATEST] = arrives_ns
+            self._links[row + _FREE] += self._hold_ns[time]
+            self._links[row + _CARRIED] += self._wire[size]
+        return end
+
     def _enter(self, slot: int, link: int) -> None:
         """Queue a message at a link."""
         row = link * _LINK
@@ -381,21 +447,52 @@ class MessageLevel(Traffic):
         tail = self._links[row + _TAIL]
         self._links[row + _TAIL] = slot
         if tail == _NONE:
-            self._slots[at + _ARRIVES] = arrives_ns
             self._links[row + _HEAD] = slot
             self._coming.add_at(arrives_ns, order, link * _KINDS)
-            return
-        # Rounding must not reorder messages.
-        if arrives_ns < self._slots[tail * _SLOT + _ARRIVES]:
-            arrives_ns = self._slots[tail * _SLOT + _ARRIVES]
+        else:
+            # Rounding must not reorder messages.
+            if arrives_ns < self._links[row + _LATEST]:
+                arrives_ns = self._links[row + _LATEST]
+            self._slots[tail * _SLOT + _NEXT] = slot
         self._slots[at + _ARRIVES] = arrives_ns
-        self._slots[tail * _SLOT + _NEXT] = slot
+        self._links[row + _LATEST] = arrives_ns
+
+    def _follow_up(self, slot: int, link: int) -> int:
+        """Return a row for the next message of a series, which replaces *slot*."""
+        at = slot * _SLOT
+        row = link * _LINK
+        before = self._links[row + _CLASS_OF] * self._room + self._slots[at + _CLASS]
+        following = self._new_slot(
+            self._slots[at + _FROM],
+            self._slots[at + _WHICH] + 1,
+            self._slots[at + _CAUSE],
+        )
+        to = following * _SLOT
+        left_ns = self._slots[at + _LEFT_AT] + self._hold_ns[before]
+        time = self._links[row + _CLASS_OF] * self._room + self._slots[to + _CLASS]
+        arrives_ns = left_ns + self._reach_ns[time]
+        # Rounding must not reorder messages.
+        if arrives_ns < self._slots[at + _ARRIVES]:
+            arrives_ns = self._slots[at + _ARRIVES]
+        self._slots[to + _POSTED] = self._slots[at + _POSTED]
+        self._slots[to + _LEFT_AT] = left_ns
+        self._slots[to + _ARRIVES] = arrives_ns
+        self._slots[to + _ORDER] = self._slots[at + _ORDER] + 1
+        self._slots[to + _MORE] = self._slots[at + _MORE] - 1
+        self._slots[to + _NEXT] = self._slots[at + _NEXT]
+        self._slots[at + _MORE] = 0
+        if self._links[row + _TAIL] == slot:
+            self._links[row + _TAIL] = following
+        return following
 
     def _happen(self, number: int) -> None:
         """Remove the first message from a link and forward it."""
         row = number * _LINK
         slot = self._links[row + _HEAD]
-        following = self._slots[slot * _SLOT + _NEXT]
+        if self._slots[slot * _SLOT + _MORE]:
+            following = self._follow_up(slot, number)
+        else:
+            following = self._slots[slot * _SLOT + _NEXT]
         self._links[row + _HEAD] = following
         if following == _NONE:
             self._links[row + _TAIL] = _NONE

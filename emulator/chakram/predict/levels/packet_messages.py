@@ -59,6 +59,7 @@ class PacketLevel(MessageLevel):
         record: bool = False,
     ) -> None:
         MessageLevel.__init__(self, network, times, record=record)
+        self._in_series = False
         self.fabric = fabric
         self._settings = settings
         self._wires = MessageHosts(

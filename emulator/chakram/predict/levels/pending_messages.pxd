@@ -9,7 +9,7 @@ cdef int _ARRIVALS, _ARRIVED, _AT, _AWAITS, _BATCH, _BEGUN, _BEHIND, _CAUSE, _CH
 cdef int _CHUNKS, _CLASS, _COME, _COUNTER, _COUNTERS, _COUNTS
 cdef int _CREDITS, _EARLY, _FIRST_GROUP, _FIRST_RECEIVE, _FIRST_SEND, _FLOW
 cdef int _FROM, _GOING, _GROUP, _HOST, _IN_TURN, _ITERATION, _KIND, _KIND_BITS, _KINDS
-cdef int _LEFT, _LEFT_AT, _LOCAL, _MEMBER, _MESSAGE, _MISSING, _NEEDS, _NETWORK
+cdef int _LEFT, _LEFT_AT, _LOCAL, _MEMBER, _MESSAGE, _MISSING, _MORE, _NEEDS, _NETWORK
 cdef int _NEXT, _NONE, _NRANKS, _OPERATION, _PEER, _PLACE, _POSITION
 cdef int _POSTED, _RANK, _RECEIVE, _RECEIVED, _RELEASED, _ROTATES, _ROW
 cdef int _SEND, _SENDS, _SENT, _SERVER, _SHAPE, _SHARE, _SIZE, _SLOT, _START, _STATE
@@ -65,13 +65,20 @@ cdef class Traffic(Kinds):
     cdef Py_ssize_t _take_counters(self, Py_ssize_t count) except -1
     @cython.locals(row="Py_ssize_t", counters="Py_ssize_t")
     cdef _end(self, Py_ssize_t share)
-    @cython.locals(
-        slot="Py_ssize_t", row="Py_ssize_t", shape="Py_ssize_t",
-        peer="Py_ssize_t", size="Py_ssize_t", nranks="Py_ssize_t",
-        at="Py_ssize_t",
-    )
+    cdef Py_ssize_t _post_series(self, Py_ssize_t share, Py_ssize_t send,
+                                 Py_ssize_t last, long long cause) except -1
+    @cython.locals(slot="Py_ssize_t", row="Py_ssize_t")
     cdef _post(self, Py_ssize_t share, Py_ssize_t send,
                    long long cause)
+    @cython.locals(row="Py_ssize_t")
+    cdef _count_sent(self, Py_ssize_t share, Py_ssize_t size)
+    @cython.locals(slot="Py_ssize_t", at="Py_ssize_t")
+    cdef Py_ssize_t _new_slot(self, Py_ssize_t share, Py_ssize_t send,
+                              long long cause) except -1
+    @cython.locals(
+        row="Py_ssize_t", shape="Py_ssize_t", peer="Py_ssize_t", nranks="Py_ssize_t",
+    )
+    cdef Py_ssize_t _receiver(self, Py_ssize_t share, Py_ssize_t send) except -1
     @cython.locals(
         row="Py_ssize_t", shape="Py_ssize_t", size="Py_ssize_t",
         chunks="Py_ssize_t", chunk="Py_ssize_t",

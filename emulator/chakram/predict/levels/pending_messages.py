@@ -75,6 +75,7 @@ _CLASS = row_offsets.CLASS
 _POSTED = row_offsets.POSTED
 _LEFT_AT = row_offsets.LEFT_AT
 _CAUSE = row_offsets.CAUSE
+_MORE = row_offsets.MORE
 _SLOT = row_offsets.SLOT
 
 _WAITING = 0
@@ -289,9 +290,12 @@ class Traffic(Kinds):
                         + self._groups[group * _WAITERS + _COUNTER]
                     ] = needs
                 group += 1
-        for send in range(first, last):
-            if not self._sends[send * _SEND + _WAITS]:
-                self._post(share, send, cause)
+        send = first
+        while send < last:
+            if self._sends[send * _SEND + _WAITS]:
+                send += 1
+            else:
+                send = self._post_series(share, send, last, cause)
         if self._shares[row + _LEFT] == 0:
             self._end(share)
             return
@@ -342,8 +346,35 @@ class Traffic(Kinds):
 
     # ---- messages --------------------------------------------------------------------
 
+    def _post_series(self, share: int, send: int, last: int, cause: int) -> int:
+        """Send a message now, and perhaps some after it up to *last*.
+
+        Returns:
+            The next send.
+        """
+        self._post(share, send, cause)
+        return send + 1
+
     def _post(self, share: int, send: int, cause: int) -> None:
         """Send a message now."""
+        slot = self._new_slot(share, send, cause)
+        self._count_sent(share, self._slots[slot * _SLOT + _CLASS])
+        self._carry(slot)
+        row = share * _SHARE
+        if self._shapes[self._shares[row + _KIND] * _SHAPE + _IN_TURN]:
+            self._shares[row + _SENDS] += 1
+            if self._shares[row + _ARRIVALS] >= self._shares[row + _SENDS]:
+                self._take_early(share)
+
+    def _count_sent(self, share: int, size: int) -> None:
+        """Count a message of a size class as posted."""
+        row = share * _SHARE
+        self._shares[row + _SENT] += self._size_bytes[size]
+        if not self._shapes[self._shares[row + _KIND] * _SHAPE + _AWAITS]:
+            self._shares[row + _LEFT] -= 1
+
+    def _new_slot(self, share: int, send: int, cause: int) -> int:
+        """Return a new row for a message that is posted now."""
         if self._free_slot != _NONE:
             slot = self._free_slot
             self._free_slot = self._slots[slot * _SLOT + _NEXT]
@@ -352,6 +383,21 @@ class Traffic(Kinds):
             self._slots_used += 1
             if self._slots_used * _SLOT > len(self._slots):
                 self._slots = grown(self._slots, self._slots_used * _SLOT)
+        at = slot * _SLOT
+        self._slots[at + _FROM] = share
+        self._slots[at + _TO] = self._receiver(share, send)
+        self._slots[at + _WHICH] = send
+        self._slots[at + _CLASS] = self._class_of_send(share, send)
+        self._slots[at + _POSTED] = self.now_ns
+        self._slots[at + _LEFT_AT] = _NONE
+        self._slots[at + _CAUSE] = cause
+        self._slots[at + _MORE] = 0
+        return slot
+
+    def _receiver(self, share: int, send: int) -> int:
+        """Return the share that receives a message."""
+        if self.is_folded:
+            return share
         row = share * _SHARE
         shape = self._shares[row + _KIND] * _SHAPE
         peer = self._sends[send * _SEND + _PEER]
@@ -360,25 +406,7 @@ class Traffic(Kinds):
             peer += self._shares[row + _AT]
             if peer >= nranks:
                 peer -= nranks
-        size = self._class_of_send(share, send)
-        at = slot * _SLOT
-        self._slots[at + _FROM] = share
-        self._slots[at + _TO] = (
-            share if self.is_folded else self._shares[row + _GROUP] + peer
-        )
-        self._slots[at + _WHICH] = send
-        self._slots[at + _CLASS] = size
-        self._slots[at + _POSTED] = self.now_ns
-        self._slots[at + _LEFT_AT] = _NONE
-        self._slots[at + _CAUSE] = cause
-        self._shares[row + _SENT] += self._size_bytes[size]
-        if not self._shapes[shape + _AWAITS]:
-            self._shares[row + _LEFT] -= 1
-        self._carry(slot)
-        if self._shapes[shape + _IN_TURN]:
-            self._shares[row + _SENDS] += 1
-            if self._shares[row + _ARRIVALS] >= self._shares[row + _SENDS]:
-                self._take_early(share)
+        return self._shares[row + _GROUP] + peer
 
     def _class_of_send(self, share: int, send: int) -> int:
         """Return the size class of a message of a share."""

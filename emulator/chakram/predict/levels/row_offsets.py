@@ -63,7 +63,11 @@ POSTED = 7
 LEFT_AT = 8
 """Time at which its first bit left, or ``NONE`` before that."""
 CAUSE = 9
-SLOT = 10
+MORE = 10
+"""Number of its sender's next messages that follow it on the same link.
+
+They have no row until it leaves the link."""
+SLOT = 11
 """Row length."""
 
 # Kinds of collectives.
@@ -130,7 +134,9 @@ CARRIED = 3
 CLASS_OF = 4
 END = 5
 """Router at its end, or ``NONE`` if the link ends at a host."""
-LINK = 6
+LATEST = 6
+"""Arrival time of the last message in its queue."""
+LINK = 7
 """Row length."""
 
 # Hosts.

@@ -35,6 +35,7 @@ cdef class Events:
     cpdef add(self, long long time_ns, long long what)
     cpdef add_timer(self, long long time_ns, long long what)
     cpdef long long next_order(self) except? -1
+    cpdef reserve_orders(self, long long count)
     cpdef add_at(self, long long time_ns, long long order, long long what)
     cdef _insert(self, long long time_ns, long long order, long long what, int run)
     @cython.locals(

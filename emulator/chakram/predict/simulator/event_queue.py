@@ -114,6 +114,10 @@ class Events:
         self._order += 1
         return self._order
 
+    def reserve_orders(self, count: int) -> None:
+        """Reserve *count* orders for ``add_at``, after that of ``next_order``."""
+        self._order += count
+
     def add_at(self, time_ns: int, order: int, what: int) -> None:
         """Add an event with an *order*, an unused number from ``next_order``."""
         self._insert(time_ns, order, what, 0)
