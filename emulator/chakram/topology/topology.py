@@ -254,6 +254,14 @@ class Topology:
             if link.a.node in switches and link.b.node in switches
         )
 
+    def uplink_ports(self) -> dict[str, tuple[str, str]]:
+        """Return link and direction of what each port of an uplink sends."""
+        return {
+            str(end): (link.name, direction)
+            for link in self.uplinks()
+            for end, direction in ((link.a, "up"), (link.b, "down"))
+        }
+
     def has_choice(self, switch: str) -> bool:
         """Return whether *switch* has several equal-cost paths to any host."""
         return any(len(self.next_hops(switch, host)) > 1 for host in self.hosts)

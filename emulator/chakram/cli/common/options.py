@@ -145,6 +145,8 @@ Interval = Annotated[
         help="Time between progress lines on stderr, like iperf3. 0: no lines.",
     ),
 ]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Wide = Annotated[
     bool,
     typer.Option("--wide", help="Print all columns, even if they exceed the width."),
@@ -330,6 +332,11 @@ def allocated_hosts(launching: LaunchOptions | None) -> set[str] | None:
     if nodes is None or launching is None or launching.kind != "slurm":
         return None
     return set(expand_host_list(nodes, where="SLURM_JOB_NODELIST"))
+
+
+def say(text: str) -> None:
+    """Print a message about the progress of a verb on standard error."""
+    print(text, file=sys.stderr, flush=True)
 
 
 PIPE_WIDTH = 120
