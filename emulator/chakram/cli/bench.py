@@ -30,8 +30,8 @@ from chakram.cli.common.bench_programs import (
     uneven_size,
 )
 from chakram.cli.common.coroutines import run_coroutine
+from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.options import (
-    options_from,
     overrides_of,
     print_json,
 )
@@ -57,7 +57,7 @@ _LONG_BYTES = 1 << 28
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
-@options_from(BenchOptions)
+@with_options("options", BenchOptions)
 def bench(options: BenchOptions) -> None:
     """Measure a collective like nccl-tests.
 
