@@ -183,13 +183,10 @@ def main(address: str, arguments: Sequence[str]) -> int:
             name = "bmwg" if "bmwg" in options else "report"
             made = remote.get(f"/runs/{_quoted(run_id)}/views/{name}")
             return _save(made, Path(_last(options, "out") or "report.html"))
-        case "compare", [first, second]:
+        case "compare", ([_, second] | [second]):
+            first = words[0] if len(words) > 1 else None
             style = "json" if "json" in options else "text"
             _write(remote.get("/compare", a=first, b=second, format=style))
-            return 0
-        case "compare", [second]:
-            style = "json" if "json" in options else "text"
-            _write(remote.get("/compare", b=second, format=style))
             return 0
     raise ConfigError("--server", f"cannot do: {' '.join(arguments)}", _USAGE)
 
