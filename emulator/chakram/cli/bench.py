@@ -42,6 +42,7 @@ from chakram.foundation.errors import (
     GateFailed,
     RunInterrupted,
 )
+from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.platform_support import require_linux
 from chakram.foundation.units import format_size, format_time
 
@@ -453,16 +454,11 @@ def _written(path: Path, document: Mapping[str, Any]) -> Path:
     """Write JSON to *path*, or to FILE.0 and so on if it exists, like nccl-tests."""
     place, tried = path, 0
     while True:
-        try:
-            with place.open("x", encoding="utf-8") as file:
-                json.dump(document, file, indent=2)
-                file.write("\n")
-            return place
-        except FileExistsError:
-            place, tried = Path(f"{path}.{tried}"), tried + 1
-        except OSError as error:
-            raise EnvironmentProblem(
-                str(place),
-                f"cannot be written: {error.strerror}",
-                "does its folder exist?",
-            ) from error
+        with explained_writes(place, EnvironmentProblem, "does its folder exist?"):
+            try:
+                with place.open("x", encoding="utf-8") as file:
+                    json.dump(document, file, indent=2)
+                    file.write("\n")
+                return place
+            except FileExistsError:
+                place, tried = Path(f"{path}.{tried}"), tried + 1

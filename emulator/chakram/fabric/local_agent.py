@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chakram.fabric.child_processes import set_niceness
-from chakram.foundation.errors import AgentError, RunDirectoryError
+from chakram.foundation.errors import AgentError
+from chakram.foundation.explained_writes import explained_writes
 
 _START_TIMEOUT_S = 20
 _STOP_TIMEOUT_S = 5
@@ -85,14 +86,9 @@ async def local_agent(
 
 
 def _opened(log: Path) -> BinaryIO:
-    try:
+    hint = "choose another folder for runs, or free disk space"
+    with explained_writes(log, hint=hint):
         return log.open("ab")
-    except OSError as error:
-        raise RunDirectoryError(
-            str(log),
-            f"cannot be written: {error.strerror}",
-            "choose another folder for runs, or free disk space",
-        ) from error
 
 
 async def _wait_until_ready(

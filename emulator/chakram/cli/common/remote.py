@@ -20,6 +20,7 @@ from chakram.foundation.errors import (
     InputError,
     RunInterrupted,
 )
+from chakram.foundation.explained_writes import explained_writes
 
 TOKEN_VARIABLE = "CHAKRAM_TOKEN"
 """Environment variable with the token of the user."""
@@ -278,13 +279,14 @@ def _last(options: dict[str, list[str]], name: str) -> str | None:
 
 
 def _save(made: bytes, path: Path) -> int:
-    try:
-        with path.open("xb") as file:
-            file.write(made)
-    except FileExistsError:
-        raise ConfigError(str(path), "exists already", "choose another --out") from None
-    except OSError as error:
-        raise ConfigError(str(path), f"cannot be written: {error.strerror}") from error
+    with explained_writes(path, ConfigError):
+        try:
+            with path.open("xb") as file:
+                file.write(made)
+        except FileExistsError:
+            raise ConfigError(
+                str(path), "exists already", "choose another --out"
+            ) from None
     print(f"wrote {path}")
     return 0
 

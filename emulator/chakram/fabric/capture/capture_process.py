@@ -34,6 +34,7 @@ from chakram.fabric.modelled_switch.packet_ring import (
     PacketRing,
 )
 from chakram.foundation.errors import ChakramError, FabricError, PrivilegeError
+from chakram.foundation.explained_writes import explained_writes
 
 SNAP_BYTES = 1 << 18
 """Upper bound of frame lengths. Readers refuse longer records."""
@@ -213,15 +214,11 @@ class _Capture:
 
 
 def _create(path: Path) -> FileIO:
-    try:
+    with explained_writes(path, FabricError):
         # Unbuffered: written packets are in the file even if this process is killed.
         file = path.open("xb", buffering=0)
         _write_whole(file, FILE_HEADER)
-    except OSError as error:
-        raise FabricError(
-            str(path), f"cannot be written: {error.strerror or error}"
-        ) from error
-    return file
+        return file
 
 
 def _write_whole(file: FileIO, data: bytes) -> None:
