@@ -23,22 +23,28 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 from dashboards.collective_rows import (
-    add_collectives,
-    add_flows,
-    add_lost_time,
-    add_run,
+    collective_panels,
+    flow_panels,
+    lost_time_panels,
+    run_panels,
 )
-from dashboards.comparison_rows import BOTH, add_courses, add_results
+from dashboards.comparison_rows import BOTH, course_panels, result_panels
 from dashboards.fabric_counters import ANY_FABRIC, LINK_COUNTERS, SWITCH_COUNTERS
-from dashboards.fabric_rows import add_links, add_switches
-from dashboards.job_rows import add_jobs
+from dashboards.fabric_rows import link_panels, switch_panels
+from dashboards.job_rows import job_panels
 from dashboards.panels import BAD, BLUE, GOOD, SOURCE, WARNING
 from dashboards.queries import JOB, RUN, rate
-from dashboards.queue_pair_rows import add_congestion, add_ports, add_queue_pairs
-from dashboards.transport_rows import add_generator, add_transport
+from dashboards.queue_pair_rows import (
+    congestion_panels,
+    port_panels,
+    queue_pair_panels,
+)
+from dashboards.transport_rows import generator_panels, transport_panels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
+
+    from dashboards.panels import Panel
 
 FOLDER = Path(__file__).parent / "grafana"
 
@@ -71,7 +77,7 @@ class Board:
         title: Title.
         about: Description.
         variables: Names of variables (see ``VARIABLES``).
-        rows: Functions that add the rows.
+        rows: Functions that yield the panels of a row, by the title of the row.
         selector: Selector of the runs that the dashboard shows.
         needs: What a fabric must provide for all panels to show values. This is also a
             tag of the dashboard.
@@ -81,7 +87,7 @@ class Board:
     title: str
     about: str
     variables: tuple[str, ...]
-    rows: tuple[Callable[[dashboard.Dashboard], None], ...]
+    rows: Mapping[str, Callable[[], Iterator[Panel]]]
     selector: str = RUN
     needs: str = ANY_FABRIC
 
@@ -92,21 +98,21 @@ BOARDS = (
         title="Chakram run",
         about="One run of Chakram: collectives, lost time, flows, fabric, generator.",
         variables=("job", "instance", "run_id", "collective", "chakram_job"),
-        rows=(
-            add_run,
-            add_collectives,
-            add_lost_time,
-            add_flows,
-            add_transport,
-            add_generator,
-        ),
+        rows={
+            "Run": run_panels,
+            "Collectives": collective_panels,
+            "Lost time": lost_time_panels,
+            "Flows": flow_panels,
+            "Transport": transport_panels,
+            "Generator health": generator_panels,
+        },
     ),
     Board(
         uid="chakram-compare",
         title="Chakram: two runs compared",
         about="Two runs of Chakram side by side. The time range must include both.",
         variables=("job", "run_a", "run_b"),
-        rows=(add_results, add_courses),
+        rows={"Whole runs": result_panels, "Over time": course_panels},
         selector=BOTH,
     ),
     Board(
@@ -117,21 +123,25 @@ BOARDS = (
             "by the endpoints, and counters of ports."
         ),
         variables=("job", "instance", "run_id"),
-        rows=(add_queue_pairs, add_congestion, add_ports),
+        rows={
+            "Queue pairs": queue_pair_panels,
+            "Congestion at the endpoints": congestion_panels,
+            "Ports, by host": port_panels,
+        },
     ),
     Board(
         uid="chakram-jobs",
         title="Chakram: jobs",
         about="The jobs of a run side by side.",
         variables=("job", "instance", "run_id", "chakram_job"),
-        rows=(add_jobs,),
+        rows={"Jobs": job_panels},
     ),
     Board(
         uid="chakram-links",
         title="Chakram: links (namespaces)",
         about="Links of a lab. Lists only runs with fabric.kind: namespaces.",
         variables=("job", "instance", "run_id"),
-        rows=(add_links,),
+        rows={"Links (fabric.kind: namespaces)": link_panels},
         needs=LINK_COUNTERS,
     ),
     Board(
@@ -142,7 +152,7 @@ BOARDS = (
             "with fabric.switch: model."
         ),
         variables=("job", "instance", "run_id"),
-        rows=(add_switches,),
+        rows={"Modeled switches (fabric.switch: model)": switch_panels},
         needs=SWITCH_COUNTERS,
     ),
 )
@@ -250,8 +260,10 @@ def build(of: Board) -> dict[str, Any]:
     )
     add_variables(board, of)
     add_annotations(board, of)
-    for add in of.rows:
-        add(board)
+    for title, panels in of.rows.items():
+        board.with_row(dashboard.Row(title))
+        for panel in panels():
+            board.with_panel(panel)
     document: dict[str, Any] = json.loads(JSONEncoder().encode(board.build()))
     # The library does not number panels, but links and annotations need numbers.
     number = 0

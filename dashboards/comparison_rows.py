@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from grafana_foundation_sdk.builders import dashboard, table
+from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.panels import (
     RUN_COLORS,
@@ -17,10 +18,16 @@ from dashboards.panels import (
     query,
     with_queries,
 )
-from dashboards.queries import quotient, rate
+from dashboards.queries import mean, sums
 
-_SPANS = {"Lost time by cause": 12, "Retransmitted and marked": 12}
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
+    from grafana_foundation_sdk.builders import prometheus
+
+    from dashboards.panels import Panel
+
+ITERATION = "chakram_iteration_duration_seconds"
 RUNS = (("A", 'job=~"$job", run_id="$run_a"'), ("B", 'job=~"$job", run_id="$run_b"'))
 BOTH = 'job=~"$job", run_id=~"$run_a|$run_b"'
 
@@ -43,165 +50,156 @@ def whole(part: str, all_of: str, by: str, selector: str) -> str:
     )
 
 
-def add_results(board: dashboard.Dashboard) -> None:
-    """Add the row that compares whole runs."""
-    board.with_row(dashboard.Row("Whole runs"))
-    board.with_panel(
-        with_queries(
-            table.Panel()
-            .title("Runs")
-            .description("Properties of runs A and B.")
-            .datasource(SOURCE)
-            .height(6)
-            .span(16),
-            (
-                query(
-                    f"last_over_time(chakram_run_info{{{BOTH}}}[$__range])",
-                    instant=True,
-                    table=True,
-                ),
-            ),
-        )
-    )
-    iteration = "chakram_iteration_duration_seconds"
-    mean = [
-        whole(f"{iteration}_sum", f"{iteration}_count", "chakram_job", selector)
-        for _, selector in RUNS
+def both(
+    make: Callable[[str], str], legend: str = "", **options: Any
+) -> list[prometheus.Dataquery]:
+    """Return a query for each of the two runs.
+
+    Args:
+        make: Function that returns the query for a selector.
+        legend: Legend after the name of the run.
+        options: Options of ``query``.
+    """
+    return [
+        query(make(selector), f"{name}: {legend}" if legend else name, **options)
+        for name, selector in RUNS
     ]
-    board.with_panel(
+
+
+def result_panels() -> Iterator[Panel]:
+    """Yield the panels that compare whole runs."""
+    yield with_queries(
+        table.Panel()
+        .title("Runs")
+        .description("Properties of runs A and B.")
+        .datasource(SOURCE)
+        .height(6)
+        .span(16),
+        query(
+            last("chakram_run_info", BOTH),
+            instant=True,
+            format_val=PromQueryFormat.TABLE,
+        ),
+    )
+
+    def iteration_time(selector: str) -> str:
+        return whole(f"{ITERATION}_sum", f"{ITERATION}_count", "chakram_job", selector)
+
+    time_a, time_b = (iteration_time(selector) for _, selector in RUNS)
+    yield (
         figure(
             "Iteration time, B over A",
             "Mean over all iterations so far, by job. Above 1, B is slower.",
-            query(f"({mean[1]}) / ({mean[0]})", "{{chakram_job}}", instant=True),
+            query(f"({time_b}) / ({time_a})", "{{chakram_job}}", instant=True),
             unit=units.Short,
         )
         .height(6)
         .span(8)
     )
-    _add_bars(board)
-
-
-def _add_bars(board: dashboard.Dashboard) -> None:
-    """Add panels with a bar for each run, by job, by collective or by cause."""
-    iteration = "chakram_iteration_duration_seconds"
-    bus = "chakram_collective_bus_bytes_total", "chakram_collective_busy_seconds_total"
-    flows = "chakram_flow_completion_seconds_bucket"
-    for title, about, unit, make, legend in (
-        (
+    yield by_run(
+        bars(
             "Iteration time",
             "Mean over all iterations so far, by job.",
-            units.Seconds,
-            lambda selector: whole(
-                f"{iteration}_sum", f"{iteration}_count", "chakram_job", selector
-            ),
-            "{{chakram_job}}",
-        ),
-        (
+            *both(iteration_time, "{{chakram_job}}", instant=True),
+            unit=units.Seconds,
+        )
+    )
+    bus = "chakram_collective_bus_bytes_total", "chakram_collective_busy_seconds_total"
+    yield by_run(
+        bars(
             "Bus bandwidth",
             "Bus bandwidth of all collectives so far, as defined by nccl-tests, in "
             "bytes per second.",
-            units.BytesPerSecondSI,
-            lambda selector: whole(*bus, "collective", selector),
-            "{{collective}}",
-        ),
-        (
+            *both(
+                lambda selector: whole(*bus, "collective", selector),
+                "{{collective}}",
+                instant=True,
+            ),
+            unit=units.BytesPerSecondSI,
+        )
+    )
+    flows = "chakram_flow_completion_seconds_bucket"
+    yield by_run(
+        bars(
             "FCT p99",
             "99 % of the flows completed within this time. Bucket bounds double.",
-            units.Seconds,
-            lambda selector: (
-                "histogram_quantile(0.99, sum by (collective, le) "
-                f"({last(flows, selector)}))"
+            *both(
+                lambda selector: (
+                    "histogram_quantile(0.99, sum by (collective, le) "
+                    f"({last(flows, selector)}))"
+                ),
+                "{{collective}}",
+                instant=True,
             ),
-            "{{collective}}",
-        ),
-        (
+            unit=units.Seconds,
+        )
+    )
+    yield by_run(
+        bars(
             "Lost time by cause",
             "Share of the critical paths of the measured iterations, as in `chakram "
             "why`. Only for runs that have ended.",
-            units.PercentUnit,
-            lambda selector: (
-                f"sum by (cause) ({last('chakram_lost_seconds', selector)}) "
-                "/ on () group_left () "
-                f"sum({last('chakram_critical_path_seconds', selector)})"
-            ),
-            "{{cause}}",
-        ),
-        (
-            "Retransmitted and marked",
-            "Shares of the packets of each job.",
-            units.PercentUnit,
-            lambda selector: whole(
-                "chakram_job_retransmitted_packets_total",
-                "chakram_job_packets_total",
-                "chakram_job",
-                selector,
-            ),
-            "{{chakram_job}} retransmitted",
-        ),
-    ):
-        queries = [
-            query(make(selector), f"{name}: {legend}", instant=True)
-            for name, selector in RUNS
-        ]
-        if title.startswith("Retransmitted"):
-            queries += [
-                query(
-                    whole(
-                        "chakram_job_marked_packets_total",
-                        "chakram_job_packets_total",
-                        "chakram_job",
-                        selector,
-                    ),
-                    f"{name}: {{{{chakram_job}}}} marked",
-                    instant=True,
-                )
-                for name, selector in RUNS
-            ]
-        board.with_panel(
-            by_run(bars(title, about, *queries, unit=unit, span=_SPANS.get(title, 8)))
-        )
-
-
-def add_courses(board: dashboard.Dashboard) -> None:
-    """Add the row that shows both runs over time."""
-    board.with_row(dashboard.Row("Over time"))
-    board.with_panel(
-        by_run(
-            graph(
-                "Goodput",
-                "Payload delivered per second.",
-                *(
-                    query(
-                        f"8 * sum({rate('chakram_delivered_bytes_total', selector)})",
-                        name,
-                    )
-                    for name, selector in RUNS
+            *both(
+                lambda selector: (
+                    f"sum by (cause) ({last('chakram_lost_seconds', selector)}) "
+                    "/ on () group_left () "
+                    f"sum({last('chakram_critical_path_seconds', selector)})"
                 ),
-                unit=units.BitsPerSecondSI,
-                span=12,
-            )
+                "{{cause}}",
+                instant=True,
+            ),
+            unit=units.PercentUnit,
+            span=12,
         )
     )
-    iteration = "chakram_iteration_duration_seconds"
-    board.with_panel(
-        by_run(
-            graph(
-                "Iterations",
-                "Mean time, by job.",
-                *(
-                    query(
-                        quotient(
-                            f"{iteration}_sum",
-                            f"{iteration}_count",
-                            "chakram_job",
-                            selector,
-                        ),
-                        f"{name}: {{{{chakram_job}}}}",
-                    )
-                    for name, selector in RUNS
-                ),
-                unit=units.Seconds,
-                span=12,
-            )
+
+    def packet_share(counted: str) -> list[prometheus.Dataquery]:
+        part, packets = (
+            f"chakram_job_{counted}_packets_total",
+            "chakram_job_packets_total",
+        )
+        return both(
+            lambda selector: whole(part, packets, "chakram_job", selector),
+            f"{{{{chakram_job}}}} {counted}",
+            instant=True,
+        )
+
+    yield by_run(
+        bars(
+            "Retransmitted and marked",
+            "Shares of the packets of each job.",
+            *packet_share("retransmitted"),
+            *packet_share("marked"),
+            unit=units.PercentUnit,
+            span=12,
+        )
+    )
+
+
+def course_panels() -> Iterator[Panel]:
+    """Yield the panels that show both runs over time."""
+    yield by_run(
+        graph(
+            "Goodput",
+            "Payload delivered per second.",
+            *both(
+                lambda selector: (
+                    f"8 * {sums('chakram_delivered_bytes_total', selector=selector)}"
+                )
+            ),
+            unit=units.BitsPerSecondSI,
+            span=12,
+        )
+    )
+    yield by_run(
+        graph(
+            "Iterations",
+            "Mean time, by job.",
+            *both(
+                lambda selector: mean(ITERATION, "chakram_job", selector),
+                "{{chakram_job}}",
+            ),
+            unit=units.Seconds,
+            span=12,
         )
     )

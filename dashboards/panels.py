@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from grafana_foundation_sdk.builders import (
     bargauge,
@@ -12,6 +12,8 @@ from grafana_foundation_sdk.builders import (
     stat,
     timeseries,
 )
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.common import (
     BigValueColorMode,
@@ -35,14 +37,17 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMapping,
     ValueMappingResult,
 )
-from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from chakram.report.palette import BLUE, GREEN, GREY, ORANGE, RED
 from dashboards.norms import MAX_LOSS_SHARE, MAX_RETRANSMITTED_SHARE
-from dashboards.queries import rate, ratio
+from dashboards.queries import RUN, share, sums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+Panel: TypeAlias = Builder[models.Panel]
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 
@@ -63,15 +68,29 @@ RUN_COLORS = {"A": BLUE, "B": ORANGE}
 """Colors of the two runs that a dashboard compares."""
 
 
-def query(expr: str, legend: str = "", **options: Any) -> prometheus.Dataquery:
-    """Return a range query, or an instant query if ``instant`` is True."""
+def query(
+    expr: str,
+    legend: str = "",
+    *,
+    instant: bool = False,
+    format_val: PromQueryFormat | None = None,
+) -> prometheus.Dataquery:
+    """Return a range query, or an instant query if *instant* is True."""
     built = prometheus.Dataquery().datasource(SOURCE).expr(expr)
-    built = built.instant() if options.get("instant") else built.range()
-    if options.get("table"):
-        built = built.format(PromQueryFormat.TABLE)
-    if options.get("heatmap"):
-        built = built.format(PromQueryFormat.HEATMAP)
+    built = built.instant() if instant else built.range()
+    if format_val is not None:
+        built = built.format(format_val)
     return built.legend_format(legend) if legend else built
+
+
+def rates(
+    metric: str, by: str = "", *, legend: str = "", selector: str = RUN
+) -> prometheus.Dataquery:
+    """Return a query for the rate of a counter, summed by a label.
+
+    The label's values are the legend, unless another is given.
+    """
+    return query(sums(metric, by, selector), legend or f"{{{{{by}}}}}")
 
 
 def figure(
@@ -92,7 +111,7 @@ def figure(
         .color_scheme(dashboard.FieldColor().mode(FieldColorModeId.THRESHOLDS))
         .thresholds(thresholds((None, "text")))
     )
-    return with_queries(panel, queries)
+    return with_queries(panel, *queries)
 
 
 def retransmitted_share() -> stat.Panel:
@@ -101,10 +120,7 @@ def retransmitted_share() -> stat.Panel:
         "Retransmitted",
         "Share of the packets sent that were retransmissions.",
         query(
-            ratio(
-                rate("chakram_retransmitted_packets_total"),
-                rate("chakram_tx_packets_total"),
-            ),
+            share("chakram_retransmitted_packets_total", "chakram_tx_packets_total"),
             "retransmitted",
         ),
         unit=units.PercentUnit,
@@ -132,7 +148,7 @@ def bars(
         .orientation(VizOrientation.HORIZONTAL)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     )
-    return with_queries(panel, queries)
+    return with_queries(panel, *queries)
 
 
 def graph(
@@ -165,7 +181,7 @@ def graph(
             .sort(SortOrder.DESCENDING)
         )
     )
-    return with_queries(panel, queries)
+    return with_queries(panel, *queries)
 
 
 def _by_name() -> dashboard.FieldColor:
@@ -199,7 +215,7 @@ def with_limit(panel: timeseries.Panel, limit: float) -> timeseries.Panel:
     )
 
 
-def with_queries(panel: Any, queries: tuple[prometheus.Dataquery, ...]) -> Any:
+def with_queries(panel: Any, *queries: prometheus.Dataquery) -> Any:
     """Add queries with the reference IDs A, B, C ..."""
     for number, built in enumerate(queries):
         panel = panel.with_target(built.ref_id(chr(ord("A") + number)))

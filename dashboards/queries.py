@@ -18,12 +18,18 @@ def rate(metric: str, selector: str = RUN) -> str:
     return f"rate({metric}{{{selector}}}{WINDOW})"
 
 
+def sums(metric: str, by: str = "", selector: str = RUN) -> str:
+    """Return an expression for the rate of a counter, summed by labels."""
+    grouping = f" by ({by}) " if by else ""
+    return f"sum{grouping}({rate(metric, selector)})"
+
+
 def quantile(
     share: float, metric: str, by: str = "collective", selector: str = COLLECTIVE
 ) -> str:
     """Return an expression for a histogram's quantile, by collective or other label."""
-    buckets = rate(f"{metric}_bucket", selector)
-    return f"histogram_quantile({share}, sum by ({by}, le) ({buckets}))"
+    labels = f"{by}, le" if by else "le"
+    return f"histogram_quantile({share}, {sums(f'{metric}_bucket', labels, selector)})"
 
 
 def top(expression: str) -> str:
@@ -31,22 +37,25 @@ def top(expression: str) -> str:
     return f"topk({MOST}, {expression})"
 
 
-def ratio(part: str, whole: str) -> str:
+def share(part: str, whole: str, by: str = "", selector: str = RUN) -> str:
     """Return an expression for the ratio of two rates, which is 0 without activity."""
-    return f"sum({part}) / clamp_min(sum({whole}), 1)"
+    return f"{sums(part, by, selector)} / clamp_min({sums(whole, by, selector)}, 1)"
 
 
-def share(part: str, whole: str, by: str) -> str:
-    """Return an expression for a ratio by labels, which is 0 without activity."""
-    return f"sum by ({by}) ({part}) / clamp_min(sum by ({by}) ({whole}), 1)"
-
-
-def quotient(part: str, whole: str, by: str, selector: str = RUN) -> str:
+def quotient(part: str, whole: str, by: str, selector: str) -> str:
     """Return an expression for the quotient of two rates, by labels."""
-    return (
-        f"sum by ({by}) ({rate(part, selector)}) / "
-        f"sum by ({by}) ({rate(whole, selector)})"
-    )
+    return f"{sums(part, by, selector)} / {sums(whole, by, selector)}"
+
+
+def bus_bandwidth(by: str) -> str:
+    """Return an expression for the bus bandwidth of collectives, by a label."""
+    part, whole = "collective_bus_bytes", "collective_busy_seconds"
+    return quotient(f"chakram_{part}_total", f"chakram_{whole}_total", by, COLLECTIVE)
+
+
+def mean(histogram: str, by: str, selector: str) -> str:
+    """Return an expression for the mean of a histogram, by labels."""
+    return quotient(f"{histogram}_sum", f"{histogram}_count", by, selector)
 
 
 PLANNED = f"chakram_iterations_planned{{{JOB}}}"
@@ -55,12 +64,6 @@ PLANNED = f"chakram_iterations_planned{{{JOB}}}"
 DONE_OF_PLANNED = (
     f"chakram_iterations_total{{{JOB}}} "
     f"and on (job, instance, run_id, chakram_job) {PLANNED}"
-)
-BUS_BANDWIDTH = quotient(
-    "chakram_collective_bus_bytes_total",
-    "chakram_collective_busy_seconds_total",
-    "collective",
-    COLLECTIVE,
 )
 PREDICTED = f"chakram_predicted_collective_duration_seconds{{{COLLECTIVE}}}"
 # Bus bandwidth of the same mix of collectives, if each took the predicted duration.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import dashboard
+from typing import TYPE_CHECKING
+
 from grafana_foundation_sdk.models import units
 
 from dashboards.norms import ONE_IS_TOO_MANY
@@ -14,15 +15,20 @@ from dashboards.panels import (
     graph,
     logarithmic,
     query,
+    rates,
     retransmitted_share,
     thresholds,
 )
-from dashboards.queries import RUN, quantile, rate, share, top
+from dashboards.queries import RUN, quantile, share, sums, top
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dashboards.panels import Panel
 
 
-def add_queue_pairs(board: dashboard.Dashboard) -> None:
-    """Add the row of queue pairs."""
-    board.with_row(dashboard.Row("Queue pairs"))
+def queue_pair_panels() -> Iterator[Panel]:
+    """Yield the panels of queue pairs."""
     for state, title, about in (
         ("at_line", "At line rate", "Queue pairs at their initial rate."),
         ("limited", "Slowed down", "Queue pairs slowed down by congestion control."),
@@ -37,49 +43,39 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
         ).span(5)
         if state == "failed":
             panel = panel.thresholds(thresholds((None, GOOD), (ONE_IS_TOO_MANY, BAD)))
-        board.with_panel(panel)
-    board.with_panel(retransmitted_share().span(5))
-    board.with_panel(
-        figure(
-            "Messages in flight",
-            "Messages posted and not yet finished.",
-            query(f"sum(chakram_flows_active{{{RUN}}})", "messages"),
-            unit=units.Short,
-        ).span(4)
+        yield panel
+    yield retransmitted_share().span(5)
+    yield figure(
+        "Messages in flight",
+        "Messages posted and not yet finished.",
+        query(f"sum(chakram_flows_active{{{RUN}}})", "messages"),
+        unit=units.Short,
+    ).span(4)
+    yield graph(
+        "Rates of queue pairs",
+        "Payload rate of queue pairs: minimum, median, 99 % and maximum.",
+        query(
+            f"8 * max by (share) (chakram_queue_pair_sent_bytes_per_second{{{RUN}}})",
+            "{{share}}",
+        ),
+        unit=units.BitsPerSecondSI,
     )
-    board.with_panel(
-        graph(
-            "Rates of queue pairs",
-            "Payload rate of queue pairs: minimum, median, 99 % and maximum.",
-            query(
-                "8 * max by (share) "
-                f"(chakram_queue_pair_sent_bytes_per_second{{{RUN}}})",
-                "{{share}}",
-            ),
-            unit=units.BitsPerSecondSI,
-        )
+    yield graph(
+        "Retransmissions",
+        "Retransmitted packets by reason, and negative acknowledgments.",
+        rates(
+            "chakram_retransmitted_packets_total",
+            "reason",
+            legend="retransmitted: {{reason}}",
+        ),
+        rates("chakram_nak_sent_total", legend="NAK sent"),
+        unit=units.PacketsPerSecond,
     )
-    board.with_panel(
-        graph(
-            "Retransmissions",
-            "Retransmitted packets by reason, and negative acknowledgments.",
-            query(
-                f"sum by (reason) ({rate('chakram_retransmitted_packets_total')})",
-                "retransmitted: {{reason}}",
-            ),
-            query(f"sum({rate('chakram_nak_sent_total')})", "NAK sent"),
-            unit=units.PacketsPerSecond,
-        )
-    )
-    board.with_panel(
-        graph(
-            "Timeouts",
-            "Acknowledgment timeouts, by agent.",
-            query(
-                f"sum by (agent) ({rate('chakram_ack_timeouts_total')})", "{{agent}}"
-            ),
-            unit=EVENTS_PER_SECOND,
-        )
+    yield graph(
+        "Timeouts",
+        "Acknowledgment timeouts, by agent.",
+        rates("chakram_ack_timeouts_total", "agent"),
+        unit=EVENTS_PER_SECOND,
     )
     for title, about, metric in (
         (
@@ -95,62 +91,51 @@ def add_queue_pairs(board: dashboard.Dashboard) -> None:
             "chakram_pacing_error_seconds",
         ),
     ):
-        board.with_panel(
-            graph(
-                title,
-                about,
-                *(
-                    query(
-                        quantile(part, metric, "agent", RUN),
-                        f"{{{{agent}}}} p{100 * part:g}",
-                    )
-                    for part in (0.5, 0.99)
-                ),
-                unit=units.Seconds,
-                span=12,
-            ).scale_distribution(logarithmic())
-        )
-
-
-def add_congestion(board: dashboard.Dashboard) -> None:
-    """Add the row about congestion at the endpoints."""
-    board.with_row(dashboard.Row("Congestion at the endpoints"))
-    received = rate("chakram_rx_packets_total")
-    board.with_panel(
-        graph(
-            "Marked on arrival",
-            "Share of received packets with a congestion mark, by agent.",
-            query(
-                share(rate("chakram_ecn_marked_packets_total"), received, "agent"),
-                "{{agent}}",
+        yield graph(
+            title,
+            about,
+            *(
+                query(
+                    quantile(part, metric, "agent", RUN),
+                    f"{{{{agent}}}} p{100 * part:g}",
+                )
+                for part in (0.5, 0.99)
             ),
-            unit=units.PercentUnit,
-        )
-    )
-    board.with_panel(
-        graph(
-            "Congestion notifications",
-            "Sent by receivers, and received by senders.",
-            query(f"sum({rate('chakram_cnp_sent_total')})", "sent"),
-            query(f"sum({rate('chakram_cnp_received_total')})", "received"),
-            unit=units.PacketsPerSecond,
-        )
-    )
-    board.with_panel(
-        graph(
-            "Paused at the endpoints",
-            "Mean number of ports that pause frames stop, by agent.",
-            query(
-                f"sum by (agent) ({rate('chakram_paused_seconds_total')})", "{{agent}}"
+            unit=units.Seconds,
+            span=12,
+        ).scale_distribution(logarithmic())
+
+
+def congestion_panels() -> Iterator[Panel]:
+    """Yield the panels about congestion at the endpoints."""
+    yield graph(
+        "Marked on arrival",
+        "Share of received packets with a congestion mark, by agent.",
+        query(
+            share(
+                "chakram_ecn_marked_packets_total", "chakram_rx_packets_total", "agent"
             ),
-            unit=units.Short,
-        )
+            "{{agent}}",
+        ),
+        unit=units.PercentUnit,
+    )
+    yield graph(
+        "Congestion notifications",
+        "Sent by receivers, and received by senders.",
+        rates("chakram_cnp_sent_total", legend="sent"),
+        rates("chakram_cnp_received_total", legend="received"),
+        unit=units.PacketsPerSecond,
+    )
+    yield graph(
+        "Paused at the endpoints",
+        "Mean number of ports that pause frames stop, by agent.",
+        rates("chakram_paused_seconds_total", "agent"),
+        unit=units.Short,
     )
 
 
-def add_ports(board: dashboard.Dashboard) -> None:
-    """Add the row of ports, by host."""
-    board.with_row(dashboard.Row("Ports, by host"))
+def port_panels() -> Iterator[Panel]:
+    """Yield the panels of ports, by host."""
     for title, about, metric, factor, unit in (
         ("Sent", "Bits on layer 2.", "tx_bytes", "8 * ", units.BitsPerSecondSI),
         ("Received", "Bits on layer 2.", "rx_bytes", "8 * ", units.BitsPerSecondSI),
@@ -197,13 +182,11 @@ def add_ports(board: dashboard.Dashboard) -> None:
             units.Short,
         ),
     ):
-        counted = rate(f"chakram_host_{metric}_total")
-        board.with_panel(
-            graph(
-                title,
-                about,
-                query(top(f"{factor}sum by (host) ({counted})"), "{{host}}"),
-                unit=unit,
-                span=6,
-            )
+        counted = sums(f"chakram_host_{metric}_total", "host")
+        yield graph(
+            title,
+            about,
+            query(top(f"{factor}{counted}"), "{{host}}"),
+            unit=unit,
+            span=6,
         )

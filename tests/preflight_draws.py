@@ -31,6 +31,7 @@ from chakram.execution.interrupts import Interrupts
 from chakram.execution.observer import Silent
 from chakram.execution.preflight_run import clock_of
 from chakram.execution.preflight_session import Preflight
+from chakram.fabric.fabric_types.base import WorldRequest
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from chakram.preflight.report import FAILED, Finding
@@ -257,7 +258,7 @@ async def preflight_of(
     """Return the preflight report of a lab while *disturbed* is active."""
     with Interrupts() as interrupts:
         async with wanted.fabric.open(
-            seed=wanted.seed, nports=0, lab_name=lab_name, logs=folder
+            WorldRequest(seed=wanted.seed, nports=0, lab_name=lab_name, logs=folder)
         ) as world:
             assert world.lab is not None
             (address,) = world.agents

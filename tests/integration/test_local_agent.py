@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chakram.fabric.fabric_types.base import WorldRequest
 from chakram.fabric.fabric_types.loopback import LoopbackFabric
 from chakram.fabric.local_agent import local_agent
 from chakram.foundation.errors import RunDirectoryError
@@ -34,9 +35,10 @@ def _urgent() -> Iterator[None]:
 
 async def _niceness(folder: Path, processes: int, session: int) -> tuple[int, int]:
     fabric = LoopbackFabric(kind="loopback", ports=2, udp_port=free_udp_ports(2))
-    async with fabric.open(
+    request = WorldRequest(
         seed=1, nports=2, processes=processes, lab_name="niceness", logs=folder
-    ):
+    )
+    async with fabric.open(request):
         (agent,) = children_of(os.getpid(), "chakram_agent")
         return niceness_of(agent, session=session)
 

@@ -30,8 +30,8 @@ from chakram.cli.common.bench_programs import (
     uneven_size,
 )
 from chakram.cli.common.coroutines import run_coroutine
+from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.options import (
-    options_from,
     overrides_of,
     print_json,
 )
@@ -42,6 +42,7 @@ from chakram.foundation.errors import (
     GateFailed,
     RunInterrupted,
 )
+from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.platform_support import require_linux
 from chakram.foundation.units import format_size, format_time
 
@@ -57,7 +58,7 @@ _LONG_BYTES = 1 << 28
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
-@options_from(BenchOptions)
+@with_options("options", BenchOptions)
 def bench(options: BenchOptions) -> None:
     """Measure a collective like nccl-tests.
 
@@ -453,16 +454,11 @@ def _written(path: Path, document: Mapping[str, Any]) -> Path:
     """Write JSON to *path*, or to FILE.0 and so on if it exists, like nccl-tests."""
     place, tried = path, 0
     while True:
-        try:
-            with place.open("x", encoding="utf-8") as file:
-                json.dump(document, file, indent=2)
-                file.write("\n")
-            return place
-        except FileExistsError:
-            place, tried = Path(f"{path}.{tried}"), tried + 1
-        except OSError as error:
-            raise EnvironmentProblem(
-                str(place),
-                f"cannot be written: {error.strerror}",
-                "does its folder exist?",
-            ) from error
+        with explained_writes(place, EnvironmentProblem, "does its folder exist?"):
+            try:
+                with place.open("x", encoding="utf-8") as file:
+                    json.dump(document, file, indent=2)
+                    file.write("\n")
+                return place
+            except FileExistsError:
+                place, tried = Path(f"{path}.{tried}"), tried + 1

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from chakram.chakra.write.new_file import new_file, refuse_existing
-from chakram.cli.common.options import Json, print_json
+from chakram.cli.common.options import Force, Json, print_json
 from chakram.foundation.errors import ConfigError, NoRunDirectory
 from chakram.foundation.redaction import Redactor
 
@@ -38,9 +38,7 @@ def bug_report(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Write without asking.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing file.")
-    ] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Collect versions, checks and a run for a bug report.

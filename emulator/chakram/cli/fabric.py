@@ -13,7 +13,7 @@ from rich.table import Table
 
 from chakram.cli.common.console_styles import Console
 from chakram.cli.common.coroutines import run_coroutine
-from chakram.cli.common.options import Json, print_json
+from chakram.cli.common.options import Force, Json, print_json
 from chakram.foundation.errors import ConfigError, NoLab
 from chakram.foundation.platform_support import require_linux
 from chakram.foundation.units import format_rate, format_time
@@ -78,9 +78,7 @@ def show(
             ".png (both need Chromium).",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing file.")
-    ] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show the hosts, switches and links of a fabric."""

@@ -10,6 +10,7 @@ import typer
 
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import EnvironmentProblem, GateFailed
+from chakram.foundation.explained_writes import explained_writes
 
 if TYPE_CHECKING:
     from chakram.analysis.gate import Faults, Verdict
@@ -96,9 +97,5 @@ def _line(verdict: Verdict) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with explained_writes(path, EnvironmentProblem, "does its folder exist?"):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise EnvironmentProblem(
-            str(path), f"cannot be written: {error.strerror}", "does its folder exist?"
-        ) from error

@@ -11,6 +11,8 @@ import typer
 
 from chakram.cli.common import options
 from chakram.cli.common.coroutines import run_coroutine
+from chakram.cli.common.launching import LauncherOptions, Launching
+from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.progress import ProgressReporter
 from chakram.foundation.errors import AgentError, ConfigError
 from chakram.foundation.ip_addresses import socket_text
@@ -32,6 +34,7 @@ _CERTIFICATES = ("ca.pem", "controller.pem", "controller.key")
 
 
 @app.command()
+@with_options("launching", Launching, "tolerate")
 def find(
     hosts: Annotated[
         str,
@@ -70,11 +73,8 @@ def find(
         bool,
         typer.Option("--rdma", help="Use the RDMA devices of ports that have one."),
     ] = False,
-    launch: options.Launch = None,
-    listen: options.Listen = "",
-    agent: options.AgentCommand = None,
-    launcher_option: options.LauncherOptions = None,
-    lease: options.Lease = "10min",
+    *,
+    launching: Launching,
     as_json: options.Json = False,
 ) -> None:
     """Ask the agents of hosts for their ports, and print an inventory file.
@@ -97,17 +97,15 @@ def find(
         )
     prefixes = options.prefixes_of("--port-in", port_in or ())
     choice = PortChoice(prefixes=prefixes, interfaces=interface or ())
-    launching = options.launch_options(
-        launch, listen=listen, agent=agent, options=launcher_option, lease=lease
-    )
+    launch = launching.options()
     listed = listed_hosts(hosts, group=group)
-    answers = _answers(_places(listed, agent_port, certs), launching)
+    answers = _answers(_places(listed, agent_port, certs), launch)
     found = [
         FoundHost(
             name=host.name,
             ports=choose_ports(host.name, answers[host.name].ports, choice),
-            agent=None if launching else socket_text(host.address, agent_port),
-            login=host.address if launching and host.address != host.name else None,
+            agent=None if launch else socket_text(host.address, agent_port),
+            login=host.address if launch and host.address != host.name else None,
         )
         for host in listed
     ]
@@ -264,13 +262,11 @@ def _targets(hosts: Sequence[HostSettings], port: int) -> Iterator[dict[str, obj
 
 
 @app.command()
+@with_options("launching", Launching, "tolerate")
 def check(
     inventory: InventoryPath,
-    launch: options.Launch = None,
-    listen: options.Listen = "",
-    agent: options.AgentCommand = None,
-    launcher_option: options.LauncherOptions = None,
-    lease: options.Lease = "10min",
+    *,
+    launching: Launching,
     as_json: options.Json = False,
 ) -> None:
     """Compare an inventory file with its hosts.
@@ -284,10 +280,8 @@ def check(
     from chakram.foundation.units import format_time
 
     found = read_inventory(inventory)
-    launching = options.launch_options(
-        launch, listen=listen, agent=agent, options=launcher_option, lease=lease
-    )
-    names = options.allocated_hosts(launching)
+    launch = launching.options()
+    names = options.allocated_hosts(launch)
     hosts = [host for host in found.hosts if names is None or host.name in names]
     if not hosts:
         raise ConfigError(
@@ -302,7 +296,7 @@ def check(
         AgentPlace(name=host.name, target=host.agent, login=host.login, tls=found.tls)
         for host in hosts
     ]
-    answers = _answers(places, launching)
+    answers = _answers(places, launch)
     findings = {
         host.name: list(check_ports(host, answers[host.name].ports, found.defaults))
         for host in hosts
@@ -355,7 +349,7 @@ def push(
     launch: Annotated[
         str, typer.Option(metavar="KIND", help="Launcher: ssh, slurm or mpi.")
     ] = "ssh",
-    launcher_option: options.LauncherOptions = None,
+    launcher_option: LauncherOptions = None,
     python: Annotated[
         Path | None,
         typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from chakram.chakra.write.new_file import new_file
-from chakram.cli.common.options import Json, print_json
+from chakram.cli.common.options import Force, Json, print_json
 from chakram.cli.common.packaged_files import copy_files, files_below, packaged
 from chakram.foundation.errors import ConfigError
 
@@ -37,9 +37,7 @@ def init(
             help="Copy all experiments and the examples of the documentation instead.",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing file.")
-    ] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a ready-made experiment to start from."""

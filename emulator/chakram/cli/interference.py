@@ -12,6 +12,7 @@ import typer
 from chakram.cli.common.options import Json, json_text
 from chakram.cli.common.outcome import print_table
 from chakram.foundation.errors import ConfigError, RunDirectoryError
+from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.units import about_size, format_time
 
 if TYPE_CHECKING:
@@ -145,12 +146,8 @@ def _show(
         "notes": [*banners, *notes],
     }
     text = json_text("interference", document)
-    try:
+    with explained_writes(together / FILE):
         (together / FILE).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise RunDirectoryError(
-            str(together / FILE), f"cannot be written: {error.strerror}"
-        ) from error
     if as_json:
         print(text)
     else:

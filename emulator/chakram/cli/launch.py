@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from chakram.cli.common import options
+from chakram.cli.common.launching import Launching
+from chakram.cli.common.option_groups import with_options
 
 app = typer.Typer(
     name="launch",
@@ -28,6 +31,7 @@ _PortIn = Annotated[
 
 
 @app.command()
+@with_options("launching", Launching, "launch", "listen", "tolerate")
 def show(
     kind: Annotated[str, typer.Argument(help="Launcher: local, ssh, slurm or mpi.")],
     hosts: Annotated[
@@ -36,9 +40,8 @@ def show(
             metavar="HOSTS", help="Host list, inventory file, or a file as for find."
         ),
     ],
-    agent: options.AgentCommand = None,
-    launcher_option: options.LauncherOptions = None,
-    lease: options.Lease = "10min",
+    *,
+    launching: Launching,
     as_json: options.Json = False,
 ) -> None:
     """Print the commands that start the agents of hosts.
@@ -49,9 +52,7 @@ def show(
     from chakram.launch.launched_agents import agent_command
     from chakram.launch.launchers import LaunchRequest, launcher
 
-    chosen = options.launch_options(
-        kind, listen="", agent=agent, options=launcher_option, lease=lease
-    )
+    chosen = replace(launching, launch=kind).options()
     assert chosen is not None
     request = LaunchRequest(
         hosts=login_addresses(hosts, None),

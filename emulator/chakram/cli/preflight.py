@@ -9,6 +9,8 @@ import typer
 
 from chakram.cli.common import options
 from chakram.cli.common.coroutines import run_coroutine
+from chakram.cli.common.launching import Launching
+from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.progress import run_request
 from chakram.foundation.platform_support import require_linux
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from chakram.preflight.report import PreflightReport
 
 
+@with_options("launching", Launching, "tolerate")
 def preflight(
     experiment: options.ExperimentPath,
     runs: options.Runs = None,
@@ -27,11 +30,8 @@ def preflight(
         ),
     ] = None,
     hosts: options.Hosts = None,
-    launch: options.Launch = None,
-    listen: options.Listen = "",
-    agent: options.AgentCommand = None,
-    launcher_option: options.LauncherOptions = None,
-    lease: options.Lease = "10min",
+    *,
+    launching: Launching,
     overrides: options.Overrides = None,
     as_json: options.Json = False,
 ) -> None:
@@ -41,16 +41,14 @@ def preflight(
     fabric does not meet the requirements of the experiment.
     """
     require_linux("chakram preflight")
-    launching = options.launch_options(
-        launch, listen=listen, agent=agent, options=launcher_option, lease=lease
-    )
+    launch = launching.options()
     settings, text = options.read_experiment(
-        experiment, overrides, hosts=hosts, launching=launching, lab=lab
+        experiment, overrides, hosts=hosts, launching=launch, lab=lab
     )
     from chakram.execution.preflight_run import preflight_experiment
 
     with run_request(
-        settings, text, runs=runs, quiet=as_json, launch=launching
+        settings, text, runs=runs, quiet=as_json, launch=launch
     ) as request:
         outcome = run_coroutine(preflight_experiment(request))
     show_preflight(

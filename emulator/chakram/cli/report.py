@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from chakram.cli.common.options import Json, print_json
-
-_Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+from chakram.cli.common.options import Force, Json, RunPath, print_json, say
 
 
 def report(
@@ -43,7 +40,7 @@ def report(
             "--no-verify", help="Do not test the causes of lost time by simulation."
         ),
     ] = False,
-    force: _Force = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write an HTML report of one run, several runs, or a sweep.
@@ -81,7 +78,7 @@ def report(
             page = bmwg_page(runs[0])
         else:
             budget_s = 0.0 if no_verify else BUDGET_S
-            page = run_page(runs[0], budget_s=budget_s, say=_say)
+            page = run_page(runs[0], budget_s=budget_s, say=say)
     with new_file(out, force=force) as file:
         file.write(page.encode())
     drawn = [] if figures is None else export_figures(page, figures)
@@ -93,16 +90,12 @@ def report(
         print(f"wrote {len(drawn)} figures to {figures}")
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def timeline(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
+    directory: RunPath,
     out: Annotated[
         Path, typer.Option(help="File to write; compressed if its name ends in .gz.")
     ] = Path("timeline.json.gz"),
-    force: _Force = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Write a timeline of a run for ui.perfetto.dev."""

@@ -8,6 +8,8 @@ import typer
 
 from chakram.cli.common import options
 from chakram.cli.common.coroutines import run_coroutine
+from chakram.cli.common.launching import Launching
+from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.outcome import show_outcome
 from chakram.cli.common.progress import run_request
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from chakram.execution.outcome import RunOutcome
 
 
+@with_options("launching", Launching)
 def run(
     experiment: options.ExperimentPath,
     runs: options.Runs = None,
@@ -38,12 +41,8 @@ def run(
     alone: Alone = None,
     interference: Interference = False,
     hosts: options.Hosts = None,
-    launch: options.Launch = None,
-    listen: options.Listen = "",
-    agent: options.AgentCommand = None,
-    launcher_option: options.LauncherOptions = None,
-    lease: options.Lease = "10min",
-    tolerate: options.Tolerate = 0,
+    *,
+    launching: Launching,
     overrides: options.Overrides = None,
     resources: options.Resources = None,
     end_with_parent: options.EndWithParent = 0,
@@ -55,19 +54,12 @@ def run(
     """Replay an experiment on its fabric."""
     require_linux("chakram run")
     options.end_with_parent(end_with_parent)
-    launching = options.launch_options(
-        launch,
-        listen=listen,
-        agent=agent,
-        options=launcher_option,
-        lease=lease,
-        tolerate=tolerate,
-    )
+    launch = launching.options()
     settings, text = options.read_experiment(
         experiment,
         overrides,
         hosts=hosts,
-        launching=launching,
+        launching=launch,
         resources=resources,
         lab=lab,
         metrics=metrics,
@@ -84,9 +76,9 @@ def run(
             interval_ns=round(interval * 1e9),
             plan_file=plan,
             alone=job,
-            launch=launching,
+            launch=launch,
         ) as request:
-            return run_coroutine(run_tolerantly(request, tolerate))
+            return run_coroutine(run_tolerantly(request, launching.tolerate))
 
     if interference:
         run_apart_and_together(settings, run_one, as_json=as_json, wide=wide)

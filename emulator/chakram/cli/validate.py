@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from chakram.cli.common.arrow_import import import_arrow_only
-from chakram.cli.common.options import Json, print_json
+from chakram.cli.common.options import Json, RunPath, print_json
 from chakram.foundation.errors import InputError
 
 
 def validate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
+    run: RunPath,
     as_json: Json = False,
 ) -> None:
     """Check that a run directory is complete and consistent.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chakram.cli.common.arrow_import import import_arrow_only
-from chakram.cli.common.options import Json, print_json
+from chakram.cli.common.options import Json, RunPath, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ _PLACES = 3
 
 
 def why(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
+    run: RunPath,
     other: Annotated[
         Path | None,
         typer.Argument(
@@ -107,7 +106,7 @@ def _explained(
         return found, None, "--until explains a part of the iteration"
     from chakram.diagnosis.verification import verify
 
-    verified = verify(results, found, job=job, budget_s=budget_s, say=_say)
+    verified = verify(results, found, job=job, budget_s=budget_s, say=say)
     return found, verified.verdict, verified.reason
 
 
@@ -131,10 +130,6 @@ def _difference_lines(document: Mapping[str, Any], *, dilation: int) -> list[str
     ]
     lines.append(f"  {change(document['unexplained_ns']):>10}  not explained")
     return lines
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def _lines(

@@ -191,16 +191,13 @@ def knobs_model(name: str) -> type[Model]:
         each.name: _field(each, optional=True)
         for each in all_parameters(CONTROLS.load(name))
     }
+    title = "DCQCN" if name == "dcqcn" else name
     return create_model(
         f"{_camel(name)}Knobs",
         __base__=Model,
-        __doc__=f"Parameters of {_title(name)}. Default: the values of the profile.",
+        __doc__=f"Parameters of {title}. Default: the values of the profile.",
         **fields,
     )
-
-
-def _title(name: str) -> str:
-    return "DCQCN" if name == "dcqcn" else name
 
 
 @cache
@@ -468,7 +465,9 @@ def congestion_mistakes(
     values = _values(name, settings, line_rate_bps)
     if line_rate_bps is None:
         shares = [
-            key for key, value in values.items() if _is_rate_share(name, key, value)
+            each.name
+            for each in all_parameters(kind)
+            if each.kind is Kind.RATE and isinstance(values[each.name], Fraction)
         ]
         if shares:
             return [_no_line(name, settings, shares[0])]
@@ -499,11 +498,6 @@ def _place(settings: Model, vendor: VendorValues, key: str) -> Location:
     if key in vendor.name_of:
         return ("vendor", vendor.name_of[key])
     return ("profile",)
-
-
-def _is_rate_share(name: str, key: str, value: object) -> bool:
-    kinds = {each.name: each.kind for each in all_parameters(CONTROLS.load(name))}
-    return kinds[key] is Kind.RATE and isinstance(value, Fraction)
 
 
 def _no_line(name: str, settings: Model, key: str) -> Mistake:

@@ -14,6 +14,7 @@ from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.preflight_session import Preflight
 from chakram.execution.request import RunRequest, new_run_id
+from chakram.fabric.fabric_types.base import WorldRequest
 from chakram.foundation.errors import (
     AgentError,
     PlanError,
@@ -75,11 +76,13 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
         progress.phase("building the fabric")
         world = await stack.enter_async_context(
             experiment.fabric.open(
-                seed=experiment.seed,
-                nports=nports,
-                processes=experiment.agents.shards,
-                lab_name=experiment.lab_name,
-                logs=folder,
+                WorldRequest(
+                    seed=experiment.seed,
+                    nports=nports,
+                    processes=experiment.agents.shards,
+                    lab_name=experiment.lab_name,
+                    logs=folder,
+                )
             )
         )
         if len(world.ports) < 2:

@@ -26,6 +26,7 @@ from chakram.execution.preflight_run import preflight_failed
 from chakram.execution.preflight_session import Preflight
 from chakram.execution.run_predictions import RunPredictions
 from chakram.execution.session import Session
+from chakram.fabric.fabric_types.base import WorldRequest
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.foundation.errors import ChakramError, FabricError
 from chakram.plan.plan_check import refuse_large_agents
@@ -214,11 +215,13 @@ class Run:
         async with AsyncExitStack() as stack:
             world = await stack.enter_async_context(
                 experiment.fabric.open(
-                    seed=experiment.seed,
-                    nports=self._resolved.ports_needed,
-                    processes=experiment.agents.shards,
-                    lab_name=experiment.lab_name,
-                    logs=self._directory.path,
+                    WorldRequest(
+                        seed=experiment.seed,
+                        nports=self._resolved.ports_needed,
+                        processes=experiment.agents.shards,
+                        lab_name=experiment.lab_name,
+                        logs=self._directory.path,
+                    )
                 )
             )
             self._world = world

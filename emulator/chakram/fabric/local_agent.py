@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chakram.fabric.child_processes import set_niceness
-from chakram.foundation.errors import AgentError, RunDirectoryError
+from chakram.foundation.errors import AgentError
+from chakram.foundation.explained_writes import explained_writes
 
 _START_TIMEOUT_S = 20
 _STOP_TIMEOUT_S = 5
@@ -78,19 +79,16 @@ async def local_agent(
         await _wait_until_ready(process, name, log)
         yield target, process.pid
     finally:
-        await _stop(process)
-        _drop_if_empty(log)
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        await wait_or_kill(process, _STOP_TIMEOUT_S)
+        drop_if_empty(log)
 
 
 def _opened(log: Path) -> BinaryIO:
-    try:
+    hint = "choose another folder for runs, or free disk space"
+    with explained_writes(log, hint=hint):
         return log.open("ab")
-    except OSError as error:
-        raise RunDirectoryError(
-            str(log),
-            f"cannot be written: {error.strerror}",
-            "choose another folder for runs, or free disk space",
-        ) from error
 
 
 async def _wait_until_ready(
@@ -117,18 +115,18 @@ def _last_words(log: Path) -> str:
     return lines[-1] if lines else "it printed nothing"
 
 
-def _drop_if_empty(log: Path) -> None:
+def drop_if_empty(log: Path) -> None:
+    """Remove a log file if it is empty."""
     # The run directory may be gone. The code that writes results reports that.
     with contextlib.suppress(OSError):
         if not log.stat().st_size:
             log.unlink()
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(signal.SIGTERM)
+async def wait_or_kill(process: asyncio.subprocess.Process, timeout_s: float) -> None:
+    """Wait until a process ends, and kill it if that takes too long."""
     try:
-        async with asyncio.timeout(_STOP_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             await process.wait()
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):

@@ -166,41 +166,6 @@ def open_listener(listen: str) -> socket.socket:
     return listener
 
 
-class _Scrapes:
-    """Record of scrapes, which shows when a client has read the final values.
-
-    Several threads use it.
-    """
-
-    def __init__(self) -> None:
-        self._is_end = threading.Event()
-        self._some = threading.Event()
-        self._last = threading.Event()
-
-    def begin(self) -> bool:
-        """Record the start of a scrape and return whether it reads the final values.
-
-        Call this before you send the response, because the client may end the run as
-        soon as it has read the response.
-        """
-        self._some.set()
-        return self._is_end.is_set()
-
-    def add(self, *, is_end: bool) -> None:
-        """Record the end of a scrape. ``begin`` returned *is_end* at its start."""
-        if is_end:
-            self._last.set()
-
-    def wait_for_last(self, timeout_s: float) -> bool:
-        """See ``MetricsServer.wait_for_last_scrape``."""
-        self._is_end.set()
-        return self._some.is_set() and self._last.wait(timeout_s)
-
-    def leave(self) -> None:
-        """Release all waiting threads."""
-        self._last.set()
-
-
 class MetricsServer:
     """Server for ``/metrics``, which uses separate threads until it is closed.
 
@@ -221,14 +186,7 @@ class MetricsServer:
     ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(SnapshotCollector(state, refresh))
-        self._scrapes = taken = _Scrapes()
-
-        class Handler(_Handler):
-            served = registry
-            documents = pages or {}
-            scrapes = taken
-
-        self._server = _Server(listener, Handler)
+        self._server = _Server(listener, registry, pages or {})
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": 0.1},
@@ -261,11 +219,14 @@ class MetricsServer:
             True if a client scraped the current values, or if ``stop_waiting`` ended
             the wait.
         """
-        return self._scrapes.wait_for_last(timeout_s)
+        self._server.is_end.set()
+        return self._server.was_scraped.is_set() and self._server.has_end.wait(
+            timeout_s
+        )
 
     def stop_waiting(self) -> None:
         """Make current and later calls of ``wait_for_last_scrape`` return at once."""
-        self._scrapes.leave()
+        self._server.has_end.set()
 
     def close(self) -> None:
         """Stop serving and close the socket."""
@@ -284,15 +245,31 @@ class MetricsServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """HTTP server on a socket that is already open."""
+    """HTTP server on a socket that is already open.
+
+    Attributes:
+        registry: The metrics.
+        documents: Functions that create JSON documents, by path.
+        is_end: Set when the values are final.
+        was_scraped: Set when a client has begun to read the values.
+        has_end: Set when a client has read the final values, or none is to be awaited.
+    """
 
     daemon_threads = True
     block_on_close = True
 
     def __init__(
-        self, listener: socket.socket, handler: type[BaseHTTPRequestHandler]
+        self,
+        listener: socket.socket,
+        registry: CollectorRegistry,
+        documents: Mapping[str, Callable[[Mapping[str, str]], object]],
     ) -> None:
-        super().__init__(("", 0), handler, bind_and_activate=False)
+        super().__init__(("", 0), _Handler, bind_and_activate=False)
+        self.registry = registry
+        self.documents = documents
+        self.is_end = threading.Event()
+        self.was_scraped = threading.Event()
+        self.has_end = threading.Event()
         self.socket.close()
         self.socket = listener
         self.server_address = listener.getsockname()
@@ -324,19 +301,24 @@ class _Handler(BaseHTTPRequestHandler):
     """Handler that answers one request and closes the connection."""
 
     timeout = REQUEST_TIMEOUT_S
-    served: CollectorRegistry
-    scrapes: _Scrapes
-    documents: Mapping[str, Callable[[Mapping[str, str]], object]]
+    server: _Server
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
+        server = self.server
         if path == "/metrics":
-            is_end = self.command == "GET" and self.scrapes.begin()
+            is_get = self.command == "GET"
+            if is_get:
+                # Not after the response, because the client may end the run as soon as
+                # it has read that.
+                server.was_scraped.set()
+            is_end = is_get and server.is_end.is_set()
             encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-            self._answer(200, content_type, encode(self.served))
-            self.scrapes.add(is_end=is_end)
-        elif path in self.documents:
-            document = self.documents[path](dict(parse_qsl(query)))
+            self._answer(200, content_type, encode(server.registry))
+            if is_end:
+                server.has_end.set()
+        elif path in server.documents:
+            document = server.documents[path](dict(parse_qsl(query)))
             self._answer(200, "application/json", json.dumps(document).encode())
         elif path == "/":
             self._answer(200, "text/plain; charset=utf-8", f"See {self._all()}\n")
@@ -347,7 +329,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _all(self) -> str:
-        return " and ".join(("/metrics", *self.documents))
+        return " and ".join(("/metrics", *self.server.documents))
 
     def _answer(self, status: int, content_type: str, body: bytes | str) -> None:
         if isinstance(body, str):

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from chakram.report.columns import spread
-from chakram.report.run.data import TIME_BINS, NicTraffic, RunData
+from chakram.report.run.data import NicTraffic, RunData
 from chakram.report.run.flows import Shares, shares_of
 from chakram.report.run.links_over_time import LinksOverTime, links_over_time
 from chakram.run_directory.message_columns import paths_of_text
@@ -292,10 +291,7 @@ def _links(data: RunData) -> dict[str, Any]:
     flows, topology = data.flows, data.topology
     if isinstance(topology, str) or data.transport is None or not data.end_ns:
         return {}
-    link_at = {}
-    for link in topology.uplinks():
-        link_at[str(link.a)] = f"{link.name} up"
-        link_at[str(link.b)] = f"{link.name} down"
+    link_at = {at: " ".join(way) for at, way in topology.uplink_ports().items()}
     numbers = {name: number for number, name in enumerate(link_at.values())}
     wire = flows["bytes"] + flows["packets"] * data.transport.overhead_bytes
     order = np.argsort(flows["path"], kind="stable")
@@ -312,13 +308,8 @@ def _links(data: RunData) -> dict[str, Any]:
     if not found:
         return {}
     which, rows, parts = map(np.concatenate, zip(*found, strict=True))
-    total = spread(
-        rows,
-        flows["first_sent_ns"][which] / data.bin_ns,
-        flows["last_acked_ns"][which] / data.bin_ns,
-        parts,
-        shape=(len(numbers), TIME_BINS),
-    )
+    times = flows["first_sent_ns"][which], flows["last_acked_ns"][which]
+    total = data.binned(rows, *times, parts, count=len(numbers))
     return {name: total[number] * 8 / data.bin_ns for name, number in numbers.items()}
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -292,6 +293,19 @@ def write_manifest(folder: Path, manifest: RunManifest) -> None:
     document = {"schema_version": SCHEMA_VERSION, **asdict(manifest)}
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     write_whole(folder / MANIFEST, text)
+
+
+@contextmanager
+def explained_writes(path: Path) -> Iterator[None]:
+    """Convert errors of files below a folder to ``RunDirectoryError``."""
+    try:
+        yield
+    except OSError as error:
+        raise RunDirectoryError(
+            str(error.filename or path),
+            f"cannot be written: {error.strerror or error}",
+            "choose another folder for runs, or free disk space",
+        ) from error
 
 
 def write_whole(path: Path, text: str) -> None:

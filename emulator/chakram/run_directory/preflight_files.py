@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
+from chakram.foundation.errors import NoRunDirectory
 from chakram.preflight.report import (
     Finding,
     PairReport,
     PreflightReport,
     PreflightSettings,
 )
-from chakram.run_directory.manifest import PREFLIGHT, SCHEMA_VERSION
+from chakram.run_directory.manifest import PREFLIGHT, SCHEMA_VERSION, explained_writes
 
 
 def _fields(kind: pa.DataType, *names: str, nullable: bool = True) -> list[pa.Field]:
@@ -175,12 +175,6 @@ def save_preflight(
     table = pa.Table.from_pylist(rows, PREFLIGHT_SCHEMA.with_metadata(metadata))
     document = {**preflight_document(report), "dilation": dilation}
     text = json.dumps(document, indent=1, ensure_ascii=False)
-    try:
+    with explained_writes(folder):
         pq.write_table(table, folder / f"{PREFLIGHT}.parquet", compression="zstd")
         (folder / f"{PREFLIGHT}.json").write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise RunDirectoryError(
-            str(error.filename or folder),
-            f"cannot be written: {error.strerror or error}",
-            "choose another folder for runs, or free disk space",
-        ) from error

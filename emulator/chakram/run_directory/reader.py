@@ -220,44 +220,44 @@ class RunResults:
     def completion_times(self) -> dict[run_records.CollectiveKey, array[int]]:
         """Return the completion times in ns of measured flows, by collective."""
         with self._explained_table("flows"):
-            return self._completion_times()
-
-    def _completion_times(self) -> dict[run_records.CollectiveKey, array[int]]:
-        names = ["job", "group", "k"]
-        flows = self.table("flows", *names, "measured", "fct_ns")
-        flows = flows.filter(pc.field("measured")).unify_dictionaries()
-        grouped = flows.group_by(names).aggregate([("fct_ns", "list")])
-        keys = zip(*(column_values(grouped[name]) for name in names), strict=True)
-        times = grouped["fct_ns_list"].combine_chunks()
-        ends = times.offsets.to_pylist()
-        values_ns = _integers(times.values)
-        return {
-            run_records.CollectiveKey(*key): values_ns[ends[index] : ends[index + 1]]
-            for index, key in enumerate(keys)
-        }
+            names = ["job", "group", "k"]
+            flows = self.table("flows", *names, "measured", "fct_ns")
+            flows = flows.filter(pc.field("measured")).unify_dictionaries()
+            grouped = flows.group_by(names).aggregate([("fct_ns", "list")])
+            keys = zip(*(column_values(grouped[name]) for name in names), strict=True)
+            times = grouped["fct_ns_list"].combine_chunks()
+            ends = times.offsets.to_pylist()
+            values_ns = _integers(times.values)
+            return {
+                run_records.CollectiveKey(*key): values_ns[
+                    ends[index] : ends[index + 1]
+                ]
+                for index, key in enumerate(keys)
+            }
 
     def messages(self) -> list[SentMessage]:
         """Return the point-to-point messages of measured iterations."""
         with self._explained_table("flows"):
-            return self._messages()
-
-    def _messages(self) -> list[SentMessage]:
-        column_of = {name: name for name in SentMessage._fields} | {
-            "size_bytes": "bytes",
-            "acked_ns": "last_acked_ns",
-            "ways": "path",
-        }
-        late = {"fair_ns", "path"} - self.columns("flows")
-        wanted = [name for name in column_of.values() if name not in late]
-        flows = self._table("flows", [*wanted, "group"], {**MESSAGES, "measured": True})
-        flows = flows.filter(point_to_point(flows))
-        columns = {
-            field: [None] * flows.num_rows if name in late else flows[name].to_pylist()
-            for field, name in column_of.items()
-        }
-        known = {text: paths_of_text(text) for text in {*columns["ways"]} - {None}}
-        columns["ways"] = [known.get(text) for text in columns["ways"]]
-        return list(map(SentMessage._make, zip(*columns.values(), strict=True)))
+            column_of = {name: name for name in SentMessage._fields} | {
+                "size_bytes": "bytes",
+                "acked_ns": "last_acked_ns",
+                "ways": "path",
+            }
+            late = {"fair_ns", "path"} - self.columns("flows")
+            wanted = [name for name in column_of.values() if name not in late]
+            flows = self._table(
+                "flows", [*wanted, "group"], {**MESSAGES, "measured": True}
+            )
+            flows = flows.filter(point_to_point(flows))
+            columns = {
+                field: [None] * flows.num_rows
+                if name in late
+                else flows[name].to_pylist()
+                for field, name in column_of.items()
+            }
+            known = {text: paths_of_text(text) for text in {*columns["ways"]} - {None}}
+            columns["ways"] = [known.get(text) for text in columns["ways"]]
+            return list(map(SentMessage._make, zip(*columns.values(), strict=True)))
 
     def message_transport(self) -> MessageTransport | None:
         """Return the transport of messages, or None if the run never had a plan."""
@@ -369,13 +369,15 @@ class RunResults:
         traits = FABRIC_TRAITS.get(manifest.world)
         named = {each.name for each in fields(RunFacts)}
         said = {each.name for each in fields(manifest)} & named
+        gone = self.missing()
+        missing = [f"FILES ARE MISSING: {', '.join(gone)}"] if gone else []
         facts = RunFacts(
             **{
                 name: getattr(manifest, name)
                 for name in said - {"verification", "banners"}
             },
             verification=_verification(manifest.verification),
-            banners=(*self._missing_banner(), *manifest.banners),
+            banners=(*missing, *manifest.banners),
             directory=str(self.path),
             clock_uncertainty_ns=manifest.clock_uncertainty_ns,
             rate_key=None if traits is None else traits.rate_key,
@@ -403,10 +405,6 @@ class RunResults:
             self.table("queue_pairs", *columns),
             self.table("ports", "port", "shard", "invalid_icrc"),
         )
-
-    def _missing_banner(self) -> tuple[str, ...]:
-        gone = self.missing()
-        return (f"FILES ARE MISSING: {', '.join(gone)}",) if gone else ()
 
     def summary(self, measurements: Measurements | None = None) -> Summary:
         """Return the summary, with the reference times that the run recorded.

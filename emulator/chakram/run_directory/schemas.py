@@ -564,18 +564,18 @@ def clocks_table(tracks: Mapping[str, ClockTrack]) -> pa.Table:
     Args:
         tracks: Models of the agents' clocks, by name.
     """
-    made: dict[str, list[str | int]] = {name: [] for name in CLOCKS.names}
-    for agent, track in sorted(tracks.items()):
-        for each in track.samples:
-            fitted_ns = track.segments[each.segment].offset_ns(each.local_ns)
-            for name, value in (
-                ("agent", agent),
-                ("time_ns", each.local_ns),
-                ("offset_ns", each.offset_ns),
-                ("round_trip_ns", each.round_trip_ns),
-                ("fitted_offset_ns", round(fitted_ns)),
-                ("segment", each.segment),
-            ):
-                made[name].append(value)
-    columns = {name: pa.array(values) for name, values in made.items()}
-    return in_order(columns, CLOCKS)
+    rows = [
+        {
+            "agent": agent,
+            "time_ns": each.local_ns,
+            "offset_ns": each.offset_ns,
+            "round_trip_ns": each.round_trip_ns,
+            "fitted_offset_ns": round(
+                track.segments[each.segment].offset_ns(each.local_ns)
+            ),
+            "segment": each.segment,
+        }
+        for agent, track in sorted(tracks.items())
+        for each in track.samples
+    ]
+    return from_rows(rows, CLOCKS)

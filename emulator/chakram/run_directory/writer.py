@@ -160,7 +160,7 @@ class RunDirectory:
             started=started,
             experiment_text=experiment_text,
         )
-        with _explained(path):
+        with manifests.explained_writes(path):
             lock = RunLock(path)
             if lock.is_held:
                 held = {"hostname": platform.node(), "boot_id": boot_id()}
@@ -171,7 +171,7 @@ class RunDirectory:
     def update(self, **changes: Any) -> None:
         """Change fields of the manifest and write it."""
         self.manifest = replace(self.manifest, **changes)
-        with _explained(self.path):
+        with manifests.explained_writes(self.path):
             manifests.write_manifest(self.path, self.manifest)
 
     def begin(
@@ -224,7 +224,7 @@ class RunDirectory:
             self.update(nics=nics_of(plan), transport=transport)
         self._operation_tables = OperationTables(plan, operations, warmup=warmup)
         self._sample_tables = SampleTables(plan, names=ports)
-        with _explained(self.path):
+        with manifests.explained_writes(self.path):
             text = json.dumps(_describe_plan(plan), indent=1) + "\n"
             manifests.write_whole(self.path / "plan.json", text)
             ranks = plan.ranks()
@@ -267,7 +267,7 @@ class RunDirectory:
         """
         if self._sample_tables is None:
             raise ValueError("samples arrived before the plan")
-        with _explained(self.path):
+        with manifests.explained_writes(self.path):
             self._tables["link_samples"].append(self._sample_tables.links(rows))
 
     def flush(self) -> None:
@@ -325,7 +325,7 @@ class RunDirectory:
     def _written(self) -> Iterator[None]:
         """Stop all further writes of rows after a failed write."""
         try:
-            with _explained(self.path):
+            with manifests.explained_writes(self.path):
                 yield
         except RunDirectoryError:
             self._is_full = True
@@ -333,7 +333,7 @@ class RunDirectory:
 
     def write_metrics(self, text: str) -> None:
         """Write the final metrics, as OpenMetrics text."""
-        with _explained(self.path):
+        with manifests.explained_writes(self.path):
             manifests.write_whole(self.path / LAST_METRICS, text)
 
     def finish(
@@ -394,7 +394,7 @@ class RunDirectory:
             for source, times_ns in (predictions or {}).items():
                 references[f"predicted_{source}_ns"] = times_ns
             columns = messages or MessageColumns()
-            with _explained(self.path):
+            with manifests.explained_writes(self.path):
                 columns.prepare(self.path)
                 tables = self._tables
                 tables["flows"].merge(
@@ -436,7 +436,7 @@ class RunDirectory:
     def _digests(self) -> dict[str, str]:
         tables = (f"{name}.parquet" for name in SCHEMAS)
         names = ("experiment.yaml", "plan.json", *tables)
-        with _explained(self.path):
+        with manifests.explained_writes(self.path):
             return {
                 name: manifests.file_digest(self.path / name)
                 for name in names
@@ -512,7 +512,7 @@ def make_folder(
     Raises:
         RunDirectoryError: If the folder cannot be created or written.
     """
-    with _explained(parent):
+    with manifests.explained_writes(parent):
         parent.mkdir(parents=True, exist_ok=True)
         parts = (f"{started:%Y%m%dT%H%M%SZ}", _file_name(name), kind)
         path = _make_new(parent, "-".join(filter(None, parts)))
@@ -547,16 +547,3 @@ def _explained_rows() -> Iterator[None]:
         yield
     except (ValueError, pa.ArrowException) as error:
         raise PeerError("records of an agent", f"are invalid: {error}") from error
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Convert errors of files below a folder to ``RunDirectoryError``."""
-    try:
-        yield
-    except OSError as error:
-        raise RunDirectoryError(
-            str(error.filename or path),
-            f"cannot be written: {error.strerror or error}",
-            "choose another folder for runs, or free disk space",
-        ) from error

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import ConfigError
+from chakram.foundation.explained_writes import explained_writes
 
 READ, RUN = "read", "run"
 ROLES = (READ, RUN)
@@ -125,13 +126,9 @@ def add_user(path: Path, name: str, role: str) -> str:
         raise ConfigError(f"--role {role}", "is unknown", f"use {' or '.join(ROLES)}")
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     digest = hashlib.sha256(token.encode()).hexdigest()
-    try:
+    with explained_writes(path, ConfigError, "choose another file"):
         old = path.read_text("utf-8").splitlines() if path.exists() else []
         kept = [line for line in old if line.split()[:1] != [name]]
         path.touch(mode=0o600)
         path.write_text("\n".join([*kept, f"{name} {role} {digest}"]) + "\n", "utf-8")
-    except OSError as error:
-        raise ConfigError(
-            str(path), f"cannot be written: {error.strerror}", "choose another file"
-        ) from error
     return token

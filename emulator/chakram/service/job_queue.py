@@ -26,6 +26,7 @@ from typing import Any
 
 from chakram.fabric.child_processes import end_process, process_start_ticks
 from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.explained_writes import explained_writes
 from chakram.run_directory.manifest import MANIFEST
 from chakram.service.run_store import (
     CANCELED,
@@ -162,14 +163,10 @@ class JobQueue:
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
         run_id = f"{moment}-{secrets.token_hex(3)}"
         folder = self.folder_of(run_id)
-        try:
+        with explained_writes(folder):
             folder.mkdir(parents=True)
             (folder / EXPERIMENT).write_text(submission.text, "utf-8")
             (folder / CHANGES).write_text(json.dumps(dict(changes)), "utf-8")
-        except OSError as error:
-            raise RunDirectoryError(
-                str(folder), f"cannot be written: {error.strerror}"
-            ) from error
         run = self.store.add(
             id=run_id,
             owner=owner,

@@ -46,6 +46,12 @@ _PHASES = {
     "all_gather": "all_gather",
 }
 _ALGORITHMS = (*_REDUCTIONS, "all_to_all_direct", "point_to_point")
+_POLICY: dict[str, Any] = {
+    "path_mtu": 4096,
+    "ecn": "ect1",
+    "dscp": {"data": 24, "ack": 24},
+}
+"""Section ``transport`` of a communicator without settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +196,10 @@ def read_collectives(
         names.add(stage.name)
         plan.stages.append(stage)
     for name in ("iteration_recording", "tail_latency_recording", "tail_latency_cdf"):
-        setting = reader.one(name)
-        if setting is not None and setting.data.get("enable"):
-            reader.unable.append(f"{setting.at('enable')}: is not supported")
-    reader.end()
+        for setting in reader.one(name):
+            if setting.data.get("enable"):
+                reader.unable.append(f"{setting.at('enable')}: is not supported")
+            setting.skip(*setting.data)
     numbers = range(len(plan.stages))
     if not numbers:
         reader.wrong.append(f"{reader.at('stages')}: is empty")
@@ -220,19 +226,19 @@ def _stage(
     transport: Mapping[str, Any],
     family: str,
 ) -> Stage:
-    stage = Stage(name=reader.text("name"))
+    stage = Stage(name=reader.text("name"), count=10, interval_ms=1000)
     if reader.data.get("bg_flow_names"):
         reader.unable.append(f"{reader.at('bg_flow_names')}: is not supported")
     reader.skip("bg_flow_names")
-    default = reader.one("algorithm")
-    choice = ("all_reduce", "ring") if default is None else _algorithm(default)
+    given = [_algorithm(each) for each in reader.one("algorithm")]
+    choice = given[0] if given else ("all_reduce", "ring")
     policies: list[dict[str, Any]] = []
     taken: set[str] = set()
     for each in reader.many("communicators"):
         job = f"c{len(stage.communicators)}"
         found = _communicator(each, job, choice, ports)
-        policies.append(_policy(each.one("rocev2"), family))
-        each.end()
+        own = [_policy(policy, family) for policy in each.one("rocev2")]
+        policies.append(own[0] if own else _POLICY)
         if {*found.locations} & taken:
             place = each.at("device_names")
             reader.unable.append(f"{place}: a port has one rank in each stage")
@@ -260,30 +266,22 @@ def _stage(
             reader.unable.append(
                 f"{reader.at('communicators')}: {of.op} must have one algorithm"
             )
-    _duration(reader.one("duration"), stage)
-    reader.end()
+    for duration in reader.one("duration"):
+        _duration(duration, stage)
     return stage
 
 
-def _duration(reader: ConfigReader | None, stage: Stage) -> None:
-    stage.count, stage.interval_ms = 10, 1000
-    if reader is None:
-        return
+def _duration(reader: ConfigReader, stage: Stage) -> None:
     kinds = {"fixed_iterations": 0, "fixed_seconds": 0}
     kind = reader.choice("choice", kinds, "fixed_iterations")
-    settings = reader.one(kind)
-    if settings is not None:
+    if kind == "fixed_seconds":
+        stage.count, stage.seconds = None, 1
+    for settings in reader.one(kind):
         stage.interval_ms = int(settings.number("interval_ms", 1000, 0, 3_600_000))
         if kind == "fixed_iterations":
             stage.count = int(settings.number("count", 10, 1, _ENDLESS))
         else:
             stage.seconds = int(settings.number("seconds", 1, 1, 86_400))
-        settings.end()
-    elif kind == "fixed_seconds":
-        stage.seconds = 1
-    if stage.seconds:
-        stage.count = None
-    reader.end()
 
 
 def _algorithm(reader: ConfigReader) -> tuple[str, str | None]:
@@ -291,7 +289,6 @@ def _algorithm(reader: ConfigReader) -> tuple[str, str | None]:
     known = dict.fromkeys(_ALGORITHMS, 0)
     word = reader.choice("choice", known, "ring_allreduce")
     phase = reader.choice("phase", _PHASES, "allreduce")
-    reader.end()
     if word == "all_to_all_direct":
         return "all_to_all", "direct"
     if word == "point_to_point":
@@ -321,11 +318,12 @@ def _communicator(
         locations = [ports[str(each)] for each in names if str(each) in ports]
         if len({*locations}) < len(locations):
             reader.wrong.append(f"{place}: a port is listed twice")
-    own = reader.one("algorithm")
-    op, algorithm = choice if own is None else _algorithm(own)
+    own = [_algorithm(each) for each in reader.one("algorithm")]
+    op, algorithm = own[0] if own else choice
     if algorithm is None and len(locations) != 2:
         reader.wrong.append(f"{place}: point_to_point has 2 ranks")
-    size_bytes, gap_ms = _generation(reader.one("generation"))
+    generations = [_generation(each) for each in reader.one("generation")]
+    size_bytes, gap_ms = generations[0] if generations else (160 * _SIZES["gigabit"], 0)
     if size_bytes > _LARGEST:
         reader.wrong.append(f"{reader.at('generation.data_size')}: is above 1 TiB")
     return Communicator(
@@ -339,40 +337,24 @@ def _communicator(
     )
 
 
-def _generation(reader: ConfigReader | None) -> tuple[int, int]:
+def _generation(reader: ConfigReader) -> tuple[int, int]:
     """Return size and compute time of an iteration, in bytes and ms."""
-    if reader is None:
-        return 160 * _SIZES["gigabit"], 0
     unit = reader.choice("data_size_unit", _SIZES, "gigabit")
     size_bytes = int(reader.number("data_size", 160, 1, 1e15)) * _SIZES[unit]
     gap_ms = 0
-    gap = reader.one("compute_gap")
-    if gap is not None:
-        gap.choice("choice", {"fixed": 0}, "fixed")
-        fixed = gap.one("fixed")
+    for gap in reader.one("compute_gap"):
         gap_ms = 200
-        if fixed is not None:
+        for fixed in gap.only("fixed"):
             gap_ms = int(fixed.number("ms", 200, 0, 3_600_000))
-            fixed.end()
-        gap.end()
-    scheduling = reader.one("qp_scheduling")
-    if scheduling is not None:
+    for scheduling in reader.one("qp_scheduling"):
         scheduling.choice("choice", {"continuous": 0}, "continuous")
         scheduling.skip("continuous")
-        scheduling.end()
-    reader.end()
     return size_bytes, gap_ms
 
 
-def _policy(reader: ConfigReader | None, family: str) -> dict[str, Any]:
+def _policy(reader: ConfigReader, family: str) -> dict[str, Any]:
     """Return the settings of a communicator as those of the section ``transport``."""
-    policy: dict[str, Any] = {
-        "path_mtu": 4096,
-        "ecn": "ect1",
-        "dscp": {"data": 24, "ack": 24},
-    }
-    if reader is None:
-        return policy
+    policy = dict(_POLICY)
     asked = reader.choice("encapsulation", {"ipv4": 0, "ipv6": 0}, family)
     if asked != family:
         reader.unable.append(
@@ -389,11 +371,8 @@ def _policy(reader: ConfigReader | None, family: str) -> dict[str, Any]:
         pairs["message_size"] = f"{chunk * _KIB}B"
     if pairs != {"count": 1}:
         policy["queue_pairs"] = pairs
-    kind = reader.one("connection_type")
-    if kind is not None:
-        kind.choice("choice", {"reliable_connection": 0}, "reliable_connection")
-        settings = kind.one("reliable_connection")
-        if settings is not None:
+    for kind in reader.one("connection_type"):
+        for settings in kind.only("reliable_connection"):
             dscp = int(settings.number("dscp", 24, 0, 63))
             policy["dscp"] = {"data": dscp, "ack": dscp}
             policy["ecn"] = ECN[settings.choice("ecn", ECN, "ect_1")]
@@ -403,9 +382,6 @@ def _policy(reader: ConfigReader | None, family: str) -> dict[str, Any]:
                 first = int(settings.number("start_udp_src_port", 49_152, 1024, most))
                 ports = range(first, first + SOURCE_PORT_POOL)
                 policy["source_ports"] = list(ports)
-            settings.end()
-        kind.end()
-    reader.end()
     return policy
 
 

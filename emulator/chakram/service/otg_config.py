@@ -174,15 +174,16 @@ class _Converter:
             self._port(port)
         for device in config.many("devices"):
             self._device(device)
-        stateful = config.one("stateful_flows")
-        if stateful is not None:
+        for stateful in config.one("stateful_flows"):
             stateful.skip("choice")
             for group in stateful.many("rocev2"):
                 for tx_port in group.many("tx_ports"):
                     self._tx_port(tx_port)
-                group.end()
-            stateful.end()
-        controls = self._options(config.one("options"))
+        controls = [
+            control
+            for options in config.one("options")
+            for control in self._options(options)
+        ]
         if 0 < len(controls) < len(self._plan.locations):
             self._warn("options of some ports apply to all ports")
         pairs = self._queue_pairs.values()
@@ -195,8 +196,7 @@ class _Converter:
                 self._warn(f"{name} has no effect here")
         config.skip("layer1", "events")
         self._transport(controls)
-        collectives = config.one("ccl")
-        if collectives is not None:
+        for collectives in config.one("ccl"):
             self._collectives(collectives)
         config.end()
         if self.wrong:
@@ -208,7 +208,6 @@ class _Converter:
     def _port(self, port: ConfigReader) -> None:
         name = self._unique(port, "name")
         location = port.text("location")
-        port.end()
         if location and location not in self._known:
             known = ", ".join(list(self._known)[:8])
             self.wrong.append(
@@ -226,13 +225,10 @@ class _Converter:
         own: dict[str, tuple[str, str]] = {}
         for ethernet in device.many("ethernets"):
             self._ethernet(ethernet, own)
-        rocev2 = device.one("rocev2")
-        if rocev2 is not None:
+        for rocev2 in device.one("rocev2"):
             for version in ("ipv4", "ipv6"):
                 for interface in rocev2.many(f"{version}_interfaces"):
                     self._interface(interface, f"{version}_name", own)
-            rocev2.end()
-        device.end()
         ports = {port for port, _ in own.values() if port in self._plan.locations}
         if len(ports) == 1:
             self._port_of_device[name] = self._plan.locations[ports.pop()]
@@ -257,14 +253,10 @@ class _Converter:
     ) -> None:
         self._unique(ethernet, "name")
         ethernet.skip("mac", "mtu")
-        connection = ethernet.one("connection")
         port = ""
-        if connection is None:
-            self.wrong.append(f"{ethernet.at('connection')}: is missing")
-        else:
+        for connection in ethernet.one("connection", is_required=True):
             connection.choice("choice", {"port_name": 0}, "port_name")
             port = connection.text("port_name")
-            connection.end()
             if port and port not in self._plan.locations:
                 self.wrong.append(f"{connection.at('port_name')}: {port} is unknown")
         for version in ("ipv4", "ipv6"):
@@ -272,14 +264,12 @@ class _Converter:
                 name = self._unique(address, "name")
                 text = address.text("address")
                 address.skip("gateway", "prefix", "gateway_mac")
-                address.end()
                 own[name] = (port, text)
                 actual = self._known.get(self._plan.locations.get(port, ""))
                 if actual is not None and text and text != actual:
                     self._warn(f"port {port} keeps its address {actual}")
                 self._port_of_address[text] = port
                 self._plan.addresses.setdefault(port, []).append(text)
-        ethernet.end()
 
     def _interface(
         self, interface: ConfigReader, key: str, own: Mapping[str, tuple[str, str]]
@@ -304,9 +294,7 @@ class _Converter:
                 ends = (port, address, destination, count)
                 self._queue_pair(queue_pair, *ends)
                 count += 1
-            peer.end()
             self._plan.peers[peer_name] = count
-        interface.end()
 
     def _queue_pair(
         self,
@@ -319,11 +307,8 @@ class _Converter:
         name = self._unique(queue_pair, "qp_name")
         dscp: int | None = None
         ecn: str | None = None
-        kind = queue_pair.one("connection_type")
-        if kind is not None:
-            kind.choice("choice", {"reliable_connection": 0}, "reliable_connection")
-            settings = kind.one("reliable_connection")
-            if settings is not None:
+        for kind in queue_pair.one("connection_type"):
+            for settings in kind.only("reliable_connection"):
                 if "dscp" in settings.data:
                     dscp = int(settings.number("dscp", 26, 0, 63))
                 if "ecn" in settings.data:
@@ -333,9 +318,6 @@ class _Converter:
                         settings.skip(ignored)
                         self._warn(f"{ignored} is chosen by the engine")
                 settings.skip("virtual_address", "remote_key")
-                settings.end()
-            kind.end()
-        queue_pair.end()
         self._queue_pairs[name] = _QueuePair(
             port, address, destination, index, dscp, ecn
         )
@@ -344,22 +326,14 @@ class _Converter:
         port = tx_port.text("port_name")
         if port and port not in self._plan.locations:
             self.wrong.append(f"{tx_port.at('port_name')}: {port:.60} is unknown")
-        kind = tx_port.one("transmit_type")
-        if kind is None:
-            self.wrong.append(f"{tx_port.at('transmit_type')}: is missing")
-        else:
+        for kind in tx_port.one("transmit_type", is_required=True):
             kind.choice("choice", {"target_line_rate": 0}, "target_line_rate")
-            rate = kind.one("target_line_rate")
-            if rate is None:
-                self.wrong.append(f"{kind.at('target_line_rate')}: is missing")
-            else:
+            for rate in kind.one("target_line_rate", is_required=True):
                 share = rate.number("value", 100, 1, 100)
-                flows = list(rate.many("flows"))
-                for flow in flows:
-                    self._flow(flow, port, share / len(flows))
-                rate.end()
-            kind.end()
-        tx_port.end()
+                flows = rate.data.get("flows")
+                count = len(flows) if isinstance(flows, list) else 1
+                for flow in rate.many("flows"):
+                    self._flow(flow, port, share / count)
 
     def _flow(self, flow: ConfigReader, port: str, share: float) -> None:
         name = self._unique(flow, "name", kind="flow")
@@ -385,13 +359,10 @@ class _Converter:
         size = int(flow.number("message_size", 64, 1, 1 << 32)) * _UNITS[unit]
         if size > _LARGEST_MESSAGE:
             self.wrong.append(f"{flow.at('message_size')}: is above 2 GiB")
-        verb = flow.one("rocev2_verb")
         word = "write"
-        if verb is not None:
+        for verb in flow.one("rocev2_verb"):
             word = verb.choice("choice", _VERBS, "write")
             verb.skip("write_with_immediate", "send_with_immediate")
-            verb.end()
-        flow.end()
         if None in pairs or not name:
             return
         first, second = pairs
@@ -413,33 +384,23 @@ class _Converter:
             )
         )
 
-    def _options(self, options: ConfigReader | None) -> list[dict[str, Any]]:
+    def _options(self, options: ConfigReader) -> list[dict[str, Any]]:
         """Return the congestion control of each port that has one."""
         found: list[dict[str, Any]] = []
-        if options is None:
-            return found
         options.skip("port_options", "protocol_options", "flow_options")
         for port in options.many("per_port_options"):
             name = port.text("port_name")
             if name and name not in self._plan.locations:
                 self.wrong.append(f"{port.at('port_name')}: {name:.60} is unknown")
             for protocol in port.many("protocols"):
-                protocol.choice("choice", {"rocev2": 0}, "rocev2")
-                settings = protocol.one("rocev2")
-                if settings is not None:
-                    found.append(self._of_port(settings))
-                protocol.end()
-            port.end()
-        options.end()
+                found += [self._of_port(each) for each in protocol.only("rocev2")]
         return found
 
     def _of_port(self, settings: ConfigReader) -> dict[str, Any]:
         control: dict[str, Any] = {}
-        dcqcn = settings.one("dcqcn_settings")
-        if dcqcn is not None:
+        for dcqcn in settings.one("dcqcn_settings"):
             is_on = dcqcn.data.get("enable_dcqcn", True)
             dcqcn.skip("enable_dcqcn", *_DCQCN)
-            dcqcn.end()
             if not isinstance(is_on, bool):
                 self.wrong.append(f"{dcqcn.at('enable_dcqcn')}: is not true or false")
             given = {
@@ -454,13 +415,9 @@ class _Converter:
             if is_on:
                 section: dict[str, Any] = {"vendor": given} if given else {}
                 control["congestion_control"] = {"dcqcn": section}
-        cnp = settings.one("cnp")
-        if cnp is not None:
-            cnp.choice("choice", {"ip_dscp": 0}, "ip_dscp")
-            value = cnp.one("ip_dscp")
-            if value is not None:
+        for cnp in settings.one("cnp"):
+            for value in cnp.only("ip_dscp"):
                 control["cnp_dscp"] = int(value.number("value", 48, 0, 63))
-                value.end()
             cnp.skip("ecn_value")
             if "cnp_delay_timer" in cnp.data:
                 timer = cnp.number("cnp_delay_timer", 55, 0, 10**6)
@@ -469,12 +426,8 @@ class _Converter:
                     vendor.setdefault("vendor", {})["cnp_delay_timer"] = timer
                 else:
                     self._warn("cnp_delay_timer has no effect without DCQCN")
-            cnp.end()
-        kind = settings.one("connection_type")
-        if kind is not None:
-            kind.choice("choice", {"reliable_connection": 0}, "reliable_connection")
-            answers = kind.one("reliable_connection")
-            if answers is not None:
+        for kind in settings.one("connection_type"):
+            for answers in kind.only("reliable_connection"):
                 answers.skip("ack", "nak", "enable_retransmission_timeout")
                 if "retransmission_retry_count" in answers.data:
                     control["retry_limit"] = int(
@@ -484,9 +437,6 @@ class _Converter:
                     control["local_ack_timeout"] = int(
                         answers.number("retransmission_timeout_value", 14, 0, 31)
                     )
-                answers.end()
-            kind.end()
-        settings.end()
         return control
 
     def _transport(self, controls: list[dict[str, Any]]) -> None:

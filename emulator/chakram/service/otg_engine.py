@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from chakram.config.experiment import Experiment
 from chakram.foundation.errors import ChakramError, ConfigError
-from chakram.plan.port_plan import PortPlan
-from chakram.run_directory.reader import open_run
+from chakram.run_directory.reader import RunResults, open_run
 from chakram.service.job_queue import JobQueue
 from chakram.service.otg_collectives import Stage
 from chakram.service.otg_config import OtgFlow, OtgPlan, OtgProblem, convert_config
 from chakram.service.otg_runs import StageSequence, start_run, stop_runs
 from chakram.service.run_store import RUNNING, StoredRun
 from chakram.service.submissions import Submission, check_submission, read_experiment
+
+if TYPE_CHECKING:
+    from pyarrow import Table
+
 
 API_VERSION = "1.62.0"
 """Version of the OTG models."""
@@ -42,7 +44,17 @@ _AT_RECEIVER = (
 )
 """Counters of a flow that the receiving queue pair counts."""
 
+_FLOW_ADDRESSES = ("src_ipv4", "dest_ipv4", "src_ipv6", "dest_ipv6")
 _FLOW_RATES = ("data_tx_rate", "data_rx_rate")
+_OF_FLOW = {
+    "frames_tx": "data_frames_tx",
+    "frames_rx": "data_frames_rx",
+    "bytes_tx": "tx_bytes",
+    "bytes_rx": "rx_bytes",
+}
+_OF_PORT = {**_OF_FLOW, "frames_tx": "tx_packets", "frames_rx": "rx_packets"}
+"""Counters of flows and ports, by the names of OTG."""
+
 _UNSUPPORTED_STATES = ("pause", "resume")
 
 
@@ -150,7 +162,7 @@ class OtgEngine:
             asked = request.get(kind) or {}
             if not isinstance(asked, Mapping):
                 raise OtgProblem(400, [f"{kind}: is not an object"])
-            run = None if self._run_id is None else self._queue.store.find(self._run_id)
+            run = self._current()
             if kind == "rocev2_flow":
                 found = await asyncio.to_thread(self._flow_rows, run)
                 wanted = _names(_inner(asked, "per_qp"), "flow_names")
@@ -171,7 +183,7 @@ class OtgEngine:
                         "port_tx": row["port_tx"],
                         "port_rx": row["port_rx"],
                         "transmit": sending,
-                        **_renamed(row),
+                        **_renamed(row, _OF_FLOW),
                     }
                     for row in found
                     if not wanted or row["flow_name"] in wanted
@@ -207,8 +219,7 @@ class OtgEngine:
         """Release the fabric of clients that have gone, until canceled."""
         while True:
             await asyncio.sleep(min(30.0, IDLE_S / 4))
-            run = None if self._run_id is None else self._queue.store.find(self._run_id)
-            is_sending = run is not None and run.state == RUNNING
+            is_sending = self._state(self._current()) == "started"
             is_sending |= self._stages is not None and self._stages.is_running
             if time.monotonic() - self._used_s > IDLE_S and not is_sending:
                 self._queue.release(self._key, self._holder)
@@ -236,7 +247,8 @@ class OtgEngine:
         }
         found = check_submission(json.dumps(probe), self._resources)
         self._key = found.fabric
-        ports = _ports_of(found.experiment)
+        fabric = found.experiment.fabric
+        ports = fabric.planned_ports(fabric.nports or 0)
         self._rates_bps = {port.host: port.rate_bps for port in ports}
         return {port.host: port.address for port in ports}
 
@@ -257,8 +269,7 @@ class OtgEngine:
     async def _start(self, names: set[str] | None) -> None:
         if not self._plan.flows:
             raise OtgProblem(400, ["stateful_flows: there is no flow to start"])
-        run = None if self._run_id is None else self._queue.store.find(self._run_id)
-        if run is not None and run.state == RUNNING:
+        if self._state(self._current()) == "started":
             if names is None:
                 return  # all that can be started has been
             path = "traffic.flow_transmit.flow_names"
@@ -327,56 +338,44 @@ class OtgEngine:
     def _state(self, run: StoredRun | None) -> str:
         return "started" if run is not None and run.state == RUNNING else "stopped"
 
-    def _flow_rows(self, run: StoredRun | None) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
+    def _current(self) -> StoredRun | None:
+        """Return the run of the flows, or None."""
+        return None if self._run_id is None else self._queue.store.find(self._run_id)
+
+    def _rows(
+        self, run: StoredRun | None, table: Callable[[RunResults], Table]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a table of a run, or none if nothing is written yet."""
         directory = None if run is None else self._queue.directory_of(run.id)
-        if directory is not None:
-            try:
-                rows = open_run(directory).queue_pair_metrics().to_pylist()
-                found = _both_ends(rows)
-            except ChakramError:
-                found = {}  # nothing has been written yet
+        if directory is None:
+            return []
+        try:
+            rows: list[dict[str, Any]] = table(open_run(directory)).to_pylist()
+        except ChakramError:
+            return []
+        return rows
+
+    def _flow_rows(self, run: StoredRun | None) -> list[dict[str, Any]]:
+        found = _both_ends(self._rows(run, RunResults.queue_pair_metrics))
         return [_flow_row(flow, found.get(flow.job, {})) for flow in self._plan.flows]
 
     def _port_rows(self, run: StoredRun | None, names: Any) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        directory = None if run is None else self._queue.directory_of(run.id)
-        if directory is not None:
-            try:
-                rows = open_run(directory).port_metrics().to_pylist()
-                found = {row["name"]: row for row in rows}
-            except ChakramError:
-                found = {}
+        rows = self._rows(run, RunResults.port_metrics)
+        found = {row["name"]: row for row in rows}
         answer = []
         for name in names:
             location = self._plan.locations.get(name)
             if location is None:
                 raise OtgProblem(400, [f"port.port_names: {name!s:.60} is unknown"])
-            row = found.get(location, {})
-            numbers = {
-                "frames_tx": row.get("tx_packets"),
-                "frames_rx": row.get("rx_packets"),
-                "bytes_tx": row.get("tx_bytes"),
-                "bytes_rx": row.get("rx_bytes"),
-            }
             answer.append(
                 {
                     "name": name,
                     "location": location,
                     "transmit": self._state(run),
-                    **{
-                        key: value
-                        for key, value in numbers.items()
-                        if value is not None
-                    },
+                    **_renamed(found.get(location, {}), _OF_PORT),
                 }
             )
         return answer
-
-
-def _ports_of(experiment: Experiment) -> tuple[PortPlan, ...]:
-    fabric = experiment.fabric
-    return fabric.planned_ports(fabric.nports or 0)
 
 
 def _both_ends(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -394,37 +393,20 @@ def _both_ends(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _flow_row(flow: OtgFlow, row: Mapping[str, Any]) -> dict[str, Any]:
-    addresses = {
-        name: row[name]
-        for name in ("src_ipv4", "dest_ipv4", "src_ipv6", "dest_ipv6")
-        if row.get(name) is not None
-    }
-    numbers = {
-        name: round(row[name])
-        for name in _FLOW_NUMBERS
-        if row.get(name) is not None and row[name] >= 0
-    }
-    rates = {
-        name: float(row[name]) for name in _FLOW_RATES if row.get(name) is not None
-    }
+    known = {name: value for name, value in row.items() if value is not None}
     return {
         "flow_name": flow.name,
         "port_tx": flow.port_tx,
         "port_rx": flow.port_rx,
-        **addresses,
-        **numbers,
-        **rates,
+        **{name: known[name] for name in _FLOW_ADDRESSES if name in known},
+        **{name: round(n) for name in _FLOW_NUMBERS if (n := known.get(name, -1)) >= 0},
+        **{name: float(known[name]) for name in _FLOW_RATES if name in known},
     }
 
 
-def _renamed(row: Mapping[str, Any]) -> dict[str, Any]:
-    names = {
-        "frames_tx": "data_frames_tx",
-        "frames_rx": "data_frames_rx",
-        "bytes_tx": "tx_bytes",
-        "bytes_rx": "rx_bytes",
-    }
-    return {name: row[of] for name, of in names.items() if of in row}
+def _renamed(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the known counters of a row, by the names of OTG."""
+    return {name: row[of] for name, of in names.items() if row.get(of) is not None}
 
 
 def _answer(choice: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -85,24 +85,33 @@ class ConfigReader:
             return value
         return next(iter(values))
 
-    def one(self, name: str) -> ConfigReader | None:
-        """Return a reader of an object, or None without it."""
+    def one(self, name: str, *, is_required: bool = False) -> Iterator[ConfigReader]:
+        """Yield a reader of an object, if there is one, and then end its reading."""
         self._known.add(name)
-        if self.data.get(name) is None:
-            return None
-        return ConfigReader(self.data[name], self.at(name), self.wrong, self.unable)
+        if self.data.get(name) is not None:
+            yield from self._read(self.data[name], name)
+        elif is_required:
+            self.wrong.append(f"{self.at(name)}: is missing")
+
+    def only(self, word: str) -> Iterator[ConfigReader]:
+        """Check that the choice is *word*, and yield a reader of its object, if any."""
+        self.choice("choice", {word: 0}, word)
+        yield from self.one(word)
 
     def many(self, name: str) -> Iterator[ConfigReader]:
-        """Return readers of the objects of a list."""
+        """Yield readers of the objects of a list, and then end the reading of each."""
         self._known.add(name)
         value = self.data.get(name, [])
         if not isinstance(value, list):
             self.wrong.append(f"{self.at(name)}: is not a list")
             return
         for index, each in enumerate(value):
-            yield ConfigReader(
-                each, f"{self.at(name)}[{index}]", self.wrong, self.unable
-            )
+            yield from self._read(each, f"{name}[{index}]")
+
+    def _read(self, data: Any, name: str) -> Iterator[ConfigReader]:
+        reader = ConfigReader(data, self.at(name), self.wrong, self.unable)
+        yield reader
+        reader.end()
 
     def skip(self, *names: str) -> None:
         """Accept keys without effect."""

@@ -49,10 +49,6 @@ async def _control(engine: OtgEngine, document: Any) -> Any:
     return {"warnings": await engine.control(document)}
 
 
-async def _metrics(engine: OtgEngine, document: Any) -> Any:
-    return await engine.metrics(document)
-
-
 async def _version(_engine: OtgEngine, _: Any) -> Any:
     return version()
 
@@ -70,7 +66,7 @@ REST: dict[tuple[str, str], Call] = {
     ("PATCH", "/config"): _refuse("UpdateConfig"),
     ("POST", "/control/state"): _control,
     ("POST", "/control/action"): _refuse("SetControlAction"),
-    ("POST", "/monitor/metrics"): _metrics,
+    ("POST", "/monitor/metrics"): OtgEngine.metrics,
     ("POST", "/monitor/states"): _refuse("GetStates"),
     ("POST", "/monitor/capture"): _refuse("GetCapture"),
     ("GET", "/capabilities/version"): _version,
@@ -131,6 +127,20 @@ def _messages() -> tuple[Any, Any]:
     raise MISSING
 
 
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+}
+_GRPC: dict[str, tuple[Call, str, str]] = {
+    "SetConfig": (_set_config, "config", "warning"),
+    "GetConfig": (_get_config, "", "config"),
+    "SetControlState": (_control, "control_state", "warning"),
+    "GetMetrics": (OtgEngine.metrics, "metrics_request", "metrics_response"),
+    "GetVersion": (_version, "", "version"),
+}
+"""Calls by method of gRPC, with the fields of the request and of the response."""
+
+
 class OtgServicer:
     """The gRPC service.
 
@@ -143,65 +153,31 @@ class OtgServicer:
         self._engine = engine
         self._pb = messages
 
-    async def SetConfig(self, request: Any, context: Any) -> Any:
-        """Replace the configuration."""
-        found = await self._call(_set_config, request.config, context)
-        return self._made("SetConfigResponse", {"warning": found})
-
-    async def GetConfig(self, _request: Any, context: Any) -> Any:
-        """Return the configuration."""
-        found = await self._call(_get_config, None, context)
-        return self._made("GetConfigResponse", {"config": found})
-
-    async def SetControlState(self, request: Any, context: Any) -> Any:
-        """Start or stop."""
-        found = await self._call(_control, request.control_state, context)
-        return self._made("SetControlStateResponse", {"warning": found})
-
-    async def GetMetrics(self, request: Any, context: Any) -> Any:
-        """Return counters."""
-        found = await self._call(_metrics, request.metrics_request, context)
-        return self._made("GetMetricsResponse", {"metrics_response": found})
-
-    async def GetVersion(self, _request: Any, _context: Any) -> Any:
-        """Return versions."""
-        return self._made("GetVersionResponse", {"version": version()})
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        call, asked, answered = _GRPC.get(name, (_refuse(name), "", ""))
 
-        async def refuse(_request: Any, context: Any) -> None:
-            await self._abort(context, 501, [f"{name}: is not supported"])
+        async def reply(request: Any, context: Any) -> Any:
+            from google.protobuf import json_format
 
-        return refuse
-
-    async def _call(self, call: Call, message: Any, context: Any) -> Any:
-        from google.protobuf import json_format
-
-        document = None
-        if message is not None:
-            document = json_format.MessageToDict(
-                message, preserving_proto_field_name=True
+            document = None
+            if asked:
+                document = json_format.MessageToDict(
+                    getattr(request, asked), preserving_proto_field_name=True
+                )
+            status, found = await answer(self._engine, call, document)
+            if status != 200:
+                code = _CODES.get(status, grpc.StatusCode.INTERNAL)
+                await context.abort(code, json.dumps(found))
+            # Collectives, which REST may have configured, are unknown to its messages.
+            return json_format.ParseDict(
+                {answered: found},
+                getattr(self._pb, f"{name}Response")(),
+                ignore_unknown_fields=True,
             )
-        status, found = await answer(self._engine, call, document)
-        if status != 200:
-            await self._abort(context, status, found["errors"])
-        return found
 
-    async def _abort(self, context: Any, status: int, errors: list[str]) -> None:
-        code = {
-            400: grpc.StatusCode.INVALID_ARGUMENT,
-            501: grpc.StatusCode.UNIMPLEMENTED,
-        }.get(status, grpc.StatusCode.INTERNAL)
-        await context.abort(code, json.dumps(failure(status, errors)))
-
-    def _made(self, name: str, document: Any) -> Any:
-        from google.protobuf import json_format
-
-        # Collectives, which REST may have configured, are unknown to its messages.
-        made = getattr(self._pb, name)()
-        return json_format.ParseDict(document, made, ignore_unknown_fields=True)
+        return reply
 
 
 async def open_grpc(engine: OtgEngine, address: str) -> tuple[grpc.aio.Server, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from chakram.foundation.errors import ConfigError, PortInUse, RunDirectoryError
+from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.ip_addresses import is_loopback
 from chakram.service.access import Tokens
 from chakram.service.application import Application
@@ -251,15 +252,12 @@ def _config(settings: ServiceSettings, application: Application) -> uvicorn.Conf
 
 def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
     """Create the folder of a service, and keep other services out of it."""
-    try:
+    with explained_writes(folder):
         (folder / JOBS).mkdir(parents=True, exist_ok=True)
         file = stack.enter_context((folder / "lock").open("w"))
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RunDirectoryError(
-            str(folder), "is used by another service", "choose another --folder"
-        ) from None
-    except OSError as error:
-        raise RunDirectoryError(
-            str(folder), f"cannot be written: {error.strerror}"
-        ) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunDirectoryError(
+                str(folder), "is used by another service", "choose another --folder"
+            ) from None

@@ -82,7 +82,7 @@ class Collector:
 
     async def close(self) -> None:
         """Stop reading. A second call has no effect."""
-        await _all(reader.close() for reader in self._readers.values())
+        await asyncio.gather(*(reader.close() for reader in self._readers.values()))
         if self._receiver is not None:
             await self._receiver.close()
 
@@ -244,12 +244,13 @@ class Collector:
             most_ns: Longest time to wait; None: as long as each switch needs.
         """
         now_ns = monotonic_ns()
-        names = list(self._readers)
-        marks = await _all(
-            self._settle(self._readers[name], name, now_ns, when, most_ns)
-            for name in names
+        marks = await asyncio.gather(
+            *(
+                self._settle(reader, name, now_ns, when, most_ns)
+                for name, reader in self._readers.items()
+            )
         )
-        return dict(zip(names, marks, strict=True))
+        return dict(zip(self._readers, marks, strict=True))
 
     async def _settle(
         self,
@@ -296,8 +297,3 @@ class Collector:
             )
             for name, reader in self._readers.items()
         }
-
-
-async def _all(awaitables: Any) -> list[Any]:
-    """Return the results of several awaitables that run at the same time."""
-    return list(await asyncio.gather(*awaitables))

@@ -6,11 +6,11 @@ Specification: openconfig/reference, rpc/gnmi/gnmi-specification.md, version 0.1
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from chakram.foundation.errors import ConfigError
-from chakram.telemetry.mapping import Elements, decode_json, path_of_port
+from chakram.telemetry.mapping import Elements, decode_json
 
 if TYPE_CHECKING:
     from chakram.telemetry.mapping import TelemetryMapping
@@ -108,37 +108,32 @@ def encoding_of(mapping: TelemetryMapping) -> int:
     return int(pb.Encoding.Value(mapping.encoding.upper()))
 
 
-def counter_subscription(
-    mapping: TelemetryMapping, ports: Sequence[str], interval_ns: int
+def prefix_of(target: str | None) -> Any:
+    """Return the prefix that names a target; None without one."""
+    return encode_path((), target) if target else None
+
+
+def subscription(
+    mapping: TelemetryMapping,
+    target: str | None,
+    paths: Iterable[Elements],
+    **mode: int,
 ) -> Any:
-    """Return the request for samples of all counters of some ports."""
-    subscribed = pb.SubscriptionList(
-        mode=pb.SubscriptionList.STREAM, encoding=encoding_of(mapping)
-    )
-    if mapping.target:
-        subscribed.prefix.CopyFrom(encode_path((), mapping.target))
-    for port in ports:
-        for path in mapping.subscribe:
-            subscribed.subscription.add(
-                path=encode_path(path_of_port(path, port)),
-                mode=pb.SAMPLE,
-                sample_interval=interval_ns,
-            )
-    return pb.SubscribeRequest(subscribe=subscribed)
+    """Return the request for a stream of the values at some paths.
 
-
-def state_subscription(mapping: TelemetryMapping, ports: Sequence[str]) -> Any:
-    """Return the request for changes of the state of some ports."""
-    state = mapping.state
-    subscribed = pb.SubscriptionList(
-        mode=pb.SubscriptionList.STREAM, encoding=encoding_of(mapping)
+    Args:
+        mapping: The mapping, which has the encoding.
+        target: Target of the paths, or None.
+        paths: The paths.
+        mode: Fields of each ``Subscription``: ``mode`` and ``sample_interval``.
+    """
+    return pb.SubscribeRequest(
+        subscribe=pb.SubscriptionList(
+            mode=pb.SubscriptionList.STREAM,
+            encoding=encoding_of(mapping),
+            prefix=prefix_of(target),
+            subscription=[
+                pb.Subscription(path=encode_path(path), **mode) for path in paths
+            ],
+        )
     )
-    if state is not None:
-        if state.target:
-            subscribed.prefix.CopyFrom(encode_path((), state.target))
-        for port in ports:
-            subscribed.subscription.add(
-                path=encode_path(path_of_port(state.subscribe, port)),
-                mode=pb.ON_CHANGE,
-            )
-    return pb.SubscribeRequest(subscribe=subscribed)

@@ -96,7 +96,11 @@ def link_records(
         topology: The fabric.
         switches: What its switches counted, by name.
     """
-    ends = _ends(switches)
+    ends = {
+        port: _End(counters, device_port)
+        for counters in switches.values()
+        for port, device_port in counters.ports.items()
+    }
     hosts = {str(topology.host_link(host).end_at(host)) for host in topology.hosts}
     far_of = {
         str(near): str(far)
@@ -216,14 +220,6 @@ class _Since:
     def _octets(self, way: str) -> int:
         nbytes, packets = self._count(f"{way}_bytes"), self._count(f"{way}_packets")
         return nbytes if nbytes < 0 else nbytes - self._fcs_bytes * max(0, packets)
-
-
-def _ends(switches: Mapping[str, SwitchCounters]) -> dict[str, _End]:
-    return {
-        port: _End(counters, device_port)
-        for counters in switches.values()
-        for port, device_port in counters.ports.items()
-    }
 
 
 def _drops(

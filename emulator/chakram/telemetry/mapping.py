@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from chakram.settings.quantities import Model, Time, problem
 from chakram.settings.yaml_document import read_model
@@ -102,18 +102,28 @@ class FactSettings(Model):
     """The path."""
 
 
+def _checked(counters: Mapping[str, str]) -> Mapping[str, str]:
+    for path, counter in counters.items():
+        if counter not in COUNTERS:
+            raise problem(
+                f"{counter!r} of {path} is not a counter", f"use {', '.join(COUNTERS)}"
+            )
+        if "{port}" not in path:
+            raise problem(f"{path} does not name its port", "use {port}")
+    return counters
+
+
+CounterNames = Annotated[Mapping[str, str], AfterValidator(_checked)]
+"""Counters, by path of a leaf or by name of a metric."""
+
+
 class OtlpMetrics(Model):
     """Names of metrics in OTLP."""
 
     object: str
     """Attribute of a data point that names its port or queue."""
-    counters: Mapping[str, str]
+    counters: CounterNames
     """Meaning of metrics, by name of the metric and value of that attribute."""
-
-    @field_validator("counters")
-    @classmethod
-    def _known(cls, value: Mapping[str, str]) -> Mapping[str, str]:
-        return _checked(value)
 
 
 class TelemetryMapping(Model):
@@ -141,7 +151,7 @@ class TelemetryMapping(Model):
     """Whether names in JSON can begin with the name of a YANG module."""
     subscribe: tuple[str, ...] = Field(min_length=1, max_length=64)
     """Paths to subscribe to for every port."""
-    counters: Mapping[str, str] = Field(min_length=1)
+    counters: CounterNames = Field(min_length=1)
     """Meaning of leaves, by path. {port} and {class} are the parts that vary."""
     state: StateSettings | None = None
     """Where a switch reports the state of a port."""
@@ -150,28 +160,12 @@ class TelemetryMapping(Model):
     otlp: OtlpMetrics | None = None
     """Metrics of OTLP."""
 
-    @field_validator("counters")
-    @classmethod
-    def _known(cls, value: Mapping[str, str]) -> Mapping[str, str]:
-        return _checked(value)
-
     @property
     def of_classes_ns(self) -> int:
         """How much older counters of classes can be than those of ports."""
         if self.class_refresh_ns is None:
             return 0
         return max(0, self.class_refresh_ns - self.refresh_ns)
-
-
-def _checked(counters: Mapping[str, str]) -> Mapping[str, str]:
-    for path, counter in counters.items():
-        if counter not in COUNTERS:
-            raise problem(
-                f"{counter!r} of {path} is not a counter", f"use {', '.join(COUNTERS)}"
-            )
-        if "{port}" not in path:
-            raise problem(f"{path} does not name its port", "use {port}")
-    return counters
 
 
 def read_mapping(name: str, base: Path | None = None) -> TelemetryMapping:

@@ -6,13 +6,13 @@ telemetry sends gauges, whose attribute ``object_name`` is a port or queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from chakram.foundation.errors import ConfigError, FabricError
-from chakram.telemetry.mapping import PathMatcher, Reading
+from chakram.telemetry.mapping import PathMatcher
 
 if TYPE_CHECKING:
     from chakram.telemetry.mapping import OtlpMetrics
@@ -133,11 +133,11 @@ class OtlpReceiver:
                 self.strangers += 1
                 continue
             reader, metrics, matcher = known
-            value = point.as_int if point.HasField("as_int") else point.as_double
-            reader.take(
-                point.time_unix_nano,
-                _readings(matcher, metrics, metric.name, attributes, value),
-            )
+            place = attributes.get(metrics.object)
+            if place is not None:
+                value = point.as_int if point.HasField("as_int") else point.as_double
+                found = matcher.readings((metric.name.lower(), place), value)
+                reader.take(point.time_unix_nano, found)
 
     def _reader_of(
         self, names: set[str]
@@ -158,19 +158,6 @@ class OtlpReceiver:
             root_certificates=ca,
             require_client_auth=ca is not None,
         )
-
-
-def _readings(
-    matcher: PathMatcher,
-    metrics: OtlpMetrics,
-    name: str,
-    attributes: Mapping[str, str],
-    value: float,
-) -> list[Reading | str]:
-    place = attributes.get(metrics.object)
-    if place is None:
-        return []
-    return list(matcher.readings((name.lower(), place), value))
 
 
 def _matcher(metrics: OtlpMetrics) -> PathMatcher:

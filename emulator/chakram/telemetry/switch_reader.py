@@ -16,13 +16,13 @@ from chakram.foundation.errors import FabricError
 from chakram.telemetry.counter_history import CounterHistory
 from chakram.telemetry.device_clock import DeviceClock, Exchange
 from chakram.telemetry.gnmi_messages import (
-    counter_subscription,
     encode_path,
     encoding_of,
     pb,
     pb_grpc,
+    prefix_of,
     require_gnmi,
-    state_subscription,
+    subscription,
     updates,
 )
 from chakram.telemetry.mapping import (
@@ -99,7 +99,6 @@ class SwitchReader:
         self._matcher = PathMatcher(
             target.mapping.counters, strip_modules=target.mapping.strip_modules
         )
-        self._states: dict[Elements, str] = {}
         self._channel: grpc.aio.Channel | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._arrived = asyncio.Event()
@@ -180,7 +179,9 @@ class SwitchReader:
             if isinstance(each, Reading):
                 readings.append(each)
             else:
-                self._ignore(each)
+                self.ignored += 1
+                if len(self.examples) < _MOST_EXAMPLES:
+                    self.examples.append(each[:200])
         if not readings:
             return
         if not 0 < at_ns < _LATEST_NS or not self.clock.advances:
@@ -260,8 +261,17 @@ class SwitchReader:
         """Follow the counters, and subscribe again when the stream ends or stalls."""
         target = self.target
         interval_ns = target.sampled_ns
-        ports = list(target.ports.values())
-        request = counter_subscription(target.mapping, ports, interval_ns)
+        request = subscription(
+            target.mapping,
+            target.mapping.target,
+            (
+                path_of_port(path, port)
+                for port in target.ports.values()
+                for path in target.mapping.subscribe
+            ),
+            mode=pb.SAMPLE,
+            sample_interval=interval_ns,
+        )
         stall_s = max(_LEAST_STALL_S, GAP_INTERVALS * interval_ns * 1e-9)
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -316,17 +326,17 @@ class SwitchReader:
         """Follow whether ports are up, as long as the switch tells."""
         target, state = self.target, self.target.mapping.state
         assert state is not None
-        self._states = {
+        port_at = {
             path_of_port(state.subscribe, port): port for port in target.ports.values()
         }
         pause_s = _FIRST_PAUSE_S
-        request = state_subscription(target.mapping, list(target.ports.values()))
+        request = subscription(target.mapping, state.target, port_at, mode=pb.ON_CHANGE)
         while True:
             with suppress(grpc.aio.AioRpcError):
                 async for response in self._stream(stub, request, None):
                     pause_s = _FIRST_PAUSE_S
                     for elements, value in updates(response.update):
-                        port = self._states.get(elements)
+                        port = port_at.get(elements)
                         if port is not None and isinstance(value, str):
                             self.history.set_state(
                                 response.update.timestamp,
@@ -335,11 +345,6 @@ class SwitchReader:
                             )
             await asyncio.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
-
-    def _ignore(self, what: str) -> None:
-        self.ignored += 1
-        if len(self.examples) < _MOST_EXAMPLES:
-            self.examples.append(what[:200])
 
     def _failure(self, error: grpc.aio.AioRpcError) -> FabricError:
         code, text = error.code(), (error.details() or "").strip()
@@ -364,10 +369,11 @@ def _plain(value: object) -> object:
 
 def _get(mapping: TelemetryMapping, path: Elements, target: str | None) -> Any:
     """Return the request for the values at a path."""
-    request = pb.GetRequest(path=[encode_path(path)], encoding=encoding_of(mapping))
-    if target:
-        request.prefix.CopyFrom(encode_path((), target))
-    return request
+    return pb.GetRequest(
+        prefix=prefix_of(target),
+        path=[encode_path(path)],
+        encoding=encoding_of(mapping),
+    )
 
 
 def _open_channel(target: Target) -> grpc.aio.Channel:

@@ -42,17 +42,8 @@ def leaf_spine(
     )
     hosts = host_names(leaves * hosts_per_leaf, names)
     leaf_names = switch_names([f"leaf{number}" for number in range(leaves)], hosts)
-    spine_names = switch_names([f"spine{number}" for number in range(spines)], hosts)
-    return checked(
-        Topology(
-            hosts=hosts,
-            switches=(*leaf_names, *spine_names),
-            links=(
-                *host_links(hosts, _repeated(leaf_names, hosts_per_leaf), host),
-                *_round_robin_links(leaf_names, spine_names, uplinks, uplink),
-            ),
-        )
-    )
+    links = host_links(hosts, _repeated(leaf_names, hosts_per_leaf), host)
+    return _with_spines(hosts, leaf_names, links, spines, uplinks, uplink)
 
 
 def fat_tree(
@@ -137,15 +128,25 @@ def rails(
     require_positive(servers=servers, ports=ports, spines=spines, uplinks=uplinks)
     hosts = host_names(servers * ports, names)
     rail_names = switch_names([f"rail{number}" for number in range(ports)], hosts)
-    spine_names = switch_names([f"spine{number}" for number in range(spines)], hosts)
+    links = host_links(hosts, rail_names * servers, host)
+    return _with_spines(hosts, rail_names, links, spines, uplinks, uplink)
+
+
+def _with_spines(
+    hosts: tuple[str, ...],
+    leaves: tuple[str, ...],
+    links: Iterable[Link],
+    spines: int,
+    uplinks: int,
+    uplink: LinkKind,
+) -> Topology:
+    """Return a topology of hosts and leaves, with their links, and spines above."""
+    upper = switch_names([f"spine{number}" for number in range(spines)], hosts)
     return checked(
         Topology(
             hosts=hosts,
-            switches=(*rail_names, *spine_names),
-            links=(
-                *host_links(hosts, rail_names * servers, host),
-                *_round_robin_links(rail_names, spine_names, uplinks, uplink),
-            ),
+            switches=(*leaves, *upper),
+            links=(*links, *_round_robin_links(leaves, upper, uplinks, uplink)),
         )
     )
 
@@ -208,17 +209,13 @@ def torus_pairs(dimensions: Sequence[int]) -> list[tuple[int, int]]:
         for axis, size in enumerate(dimensions):
             if size > 1:
                 step = ((at[axis] + 1) % size - at[axis]) * strides[axis]
-                pairs.setdefault(_ordered(number, number + step))
+                pairs.setdefault((number + min(0, step), number + max(0, step)))
     return list(pairs)
 
 
 def fully_connected_pairs(nodes: int) -> list[tuple[int, int]]:
     """Return all pairs of nodes."""
     return list(combinations(range(nodes), 2))
-
-
-def _ordered(a: int, b: int) -> tuple[int, int]:
-    return (a, b) if a < b else (b, a)
 
 
 def _repeated(names: Sequence[str], times: int) -> list[str]:

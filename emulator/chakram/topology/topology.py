@@ -147,30 +147,28 @@ class Topology:
     _hosts: frozenset[str] = field(init=False, repr=False, compare=False)
     # Hops from every switch to one switch, filled on demand. A simulation of 1,024
     # hosts queries a million pairs of hosts, but few distinct switches.
-    _distances: dict[str, dict[str, int]] = field(init=False, repr=False, compare=False)
+    _distances: dict[str, dict[str, int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     # Next nodes from each switch towards another one, and the neighbors of each node.
     # Also filled on demand.
     _following: dict[tuple[str, str], tuple[str, ...]] = field(
-        init=False, repr=False, compare=False
+        default_factory=dict, init=False, repr=False, compare=False
     )
-    _near: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+    _near: dict[str, tuple[str, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
-        links_of: dict[str, list[Link]] = {
+        found: dict[str, list[Link]] = {
             node: [] for node in (*self.hosts, *self.switches)
         }
         for link in self.links:
             for end in (link.a, link.b):
-                links_of.setdefault(end.node, []).append(link)
-        object.__setattr__(
-            self,
-            "_links_of",
-            {node: tuple(links) for node, links in links_of.items()},
-        )
+                found.setdefault(end.node, []).append(link)
+        links_of = {node: tuple(links) for node, links in found.items()}
+        object.__setattr__(self, "_links_of", links_of)
         object.__setattr__(self, "_hosts", frozenset(self.hosts))
-        object.__setattr__(self, "_distances", {})
-        object.__setattr__(self, "_following", {})
-        object.__setattr__(self, "_near", {})
 
     def links_of(self, node: str) -> tuple[Link, ...]:
         """Return the links of a host or switch.
@@ -255,6 +253,14 @@ class Topology:
             for link in self.links
             if link.a.node in switches and link.b.node in switches
         )
+
+    def uplink_ports(self) -> dict[str, tuple[str, str]]:
+        """Return link and direction of what each port of an uplink sends."""
+        return {
+            str(end): (link.name, direction)
+            for link in self.uplinks()
+            for end, direction in ((link.a, "up"), (link.b, "down"))
+        }
 
     def has_choice(self, switch: str) -> bool:
         """Return whether *switch* has several equal-cost paths to any host."""

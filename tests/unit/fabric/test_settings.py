@@ -10,7 +10,7 @@ import pytest
 
 from chakram.fabric.enter_lab import enter_command, main
 from chakram.fabric.fabric_types.loopback import LoopbackPort, loopback_ports
-from chakram.fabric.labs.holder_protocol import decode_error, encode_error, receive_line
+from chakram.fabric.labs.holder_protocol import encode_error, raise_error, receive_line
 from chakram.fabric.labs.shaping import shape
 from chakram.fabric.machine_probe import LAB_PROBES, Probe
 from chakram.foundation.errors import ConfigError, FabricError, PrivilegeError
@@ -48,13 +48,13 @@ def test_errors_survive_the_connection_to_the_holder() -> None:
         FabricError("lab x", "it is odd", "mend it"),
         PrivilegeError("fabric", "not allowed"),
     ):
-        back = decode_error(json.loads(encode_error(error)))
-        assert type(back) is type(error)
-        assert str(back) == str(error)
-    assert decode_error({}) is None
-    assert decode_error({"error": "text"}) is None
-    strange = decode_error({"error": {"kind": "SystemExit"}})
-    assert type(strange) is FabricError
+        with pytest.raises(type(error)) as back:
+            raise_error(json.loads(encode_error(error)))
+        assert str(back.value) == str(error)
+    raise_error({})
+    raise_error({"error": "text"})
+    with pytest.raises(FabricError):
+        raise_error({"error": {"kind": "SystemExit"}})
 
 
 def test_line_may_arrive_in_pieces_or_end_early() -> None:

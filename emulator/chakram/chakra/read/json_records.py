@@ -100,23 +100,11 @@ def feeder_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, 
         TraceError: At the first invalid node.
     """
     yield 0, encode_metadata(Metadata(attributes={"producer": Producer.FEEDER.value}))
-    scanner = JsonScanner(chunks, source=source)
-    for offset, node in scanner.elements("workload_graph"):
-        where = f"{source}: offset {offset}"
-        members = members_of(node, where)
-        yield (
-            offset,
-            encode(
-                where,
-                node_id=_required(members, "Id", where),
-                name=members.get("Name", ""),
-                node_type=_required(members, "NodeType", where),
-                data_deps=members.get("data_deps", ()),
-                ctrl_deps=members.get("ctrlDeps", ()),
-                duration_micros=_whole(members.get("runtime", 0)),
-                attributes=_chosen(members, _FEEDER_ATTRIBUTES, where),
-            ),
-        )
+    for offset, where, members in _nodes(chunks, source, "workload_graph"):
+        node = _node(members, where, "Id", "Name", "ctrlDeps", "runtime")
+        node["node_type"] = _required(members, "NodeType", where)
+        node["attributes"] = _chosen(members, _FEEDER_ATTRIBUTES, where)
+        yield offset, encode(where, **node)
 
 
 def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
@@ -126,10 +114,7 @@ def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, b
         TraceError: At the first invalid node.
     """
     yield 0, encode_metadata(Metadata(attributes={"schema": STAGE_SCHEMA}))
-    scanner = JsonScanner(chunks, source=source)
-    for offset, node in scanner.elements("nodes"):
-        where = f"{source}: offset {offset}"
-        members = members_of(node, where)
+    for offset, where, members in _nodes(chunks, source, "nodes"):
         word = _required(members, "node_type", where)
         if not isinstance(word, str) or word not in _STAGE_TYPES:
             raise GarbageTrace(
@@ -140,19 +125,36 @@ def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, b
         attributes = _chosen(members, _STAGE_ATTRIBUTES, where)
         if "comm_type" in members:
             attributes["comm_type"] = _stage_collective(members["comm_type"], where)
-        yield (
-            offset,
-            encode(
-                where,
-                node_id=_required(members, "id", where),
-                name=members.get("name", ""),
-                node_type=_STAGE_TYPES[word],
-                data_deps=members.get("data_deps", ()),
-                ctrl_deps=members.get("ctrl_deps", ()),
-                duration_micros=_whole(members.get("duration_micros", 0)),
-                attributes=attributes,
-            ),
-        )
+        node = _node(members, where, "id", "name", "ctrl_deps", "duration_micros")
+        node |= {"node_type": _STAGE_TYPES[word], "attributes": attributes}
+        yield offset, encode(where, **node)
+
+
+def _nodes(
+    chunks: Iterable[bytes], source: str, key: str
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield offset, location and members of the nodes in the array *key*."""
+    for offset, node in JsonScanner(chunks, source=source).elements(key):
+        where = f"{source}: offset {offset}"
+        yield offset, where, members_of(node, where)
+
+
+def _node(
+    members: Mapping[str, Any],
+    where: str,
+    number: str,
+    name: str,
+    control: str,
+    duration: str,
+) -> dict[str, Any]:
+    """Return fields of a record from the members with these names."""
+    return {
+        "node_id": _required(members, number, where),
+        "name": members.get(name, ""),
+        "data_deps": members.get("data_deps", ()),
+        "ctrl_deps": members.get(control, ()),
+        "duration_micros": _whole(members.get(duration, 0)),
+    }
 
 
 def members_of(value: Any, where: str) -> dict[str, Any]:

@@ -139,8 +139,7 @@ def _lone(store: Store, name: str, only: int | None) -> FoundSet:
         TraceError: If the file is not a trace.
     """
     source = f"{store.place}/{name}"
-    with store.open(name) as stream:
-        form = form_of(stream, source)
+    form = _form(store, name)
     if form in (Form.KINETO, Form.OTHER_JSON):
         refuse_form(form, source)
     if not _holds_trace(store, name):
@@ -164,14 +163,14 @@ def _lone(store: Store, name: str, only: int | None) -> FoundSet:
 
 def _holds_trace(store: Store, name: str) -> bool:
     """Return whether a file is a trace, judging by its first bytes."""
-    source = f"{store.place}/{name}"
     try:
-        with store.open(name) as stream:
-            form = form_of(stream, source)
+        form = _form(store, name)
         if form is not Form.BINARY:
             return form in JSON_RECORDS or form is Form.PYTORCH_HOST
         with store.open(name) as stream:
-            _, first = next(records_of(stream, source=source), (0, b""))
+            _, first = next(
+                records_of(stream, source=f"{store.place}/{name}"), (0, b"")
+            )
     except TraceError:
         return False
     return bool(first) and classify_first_record(first) is not FirstRecord.NEITHER
@@ -327,10 +326,14 @@ def _refuse_other_forms(store: Store) -> None:
         if name.endswith((".json", ".json.gz")) and not name.rpartition("/")[
             2
         ].startswith(_NO_TRACES):
-            with store.open(name) as stream:
-                form = form_of(stream, f"{store.place}/{name}")
+            form = _form(store, name)
             if form is Form.KINETO:
                 refuse_form(form, f"{store.place}/{name}")
+
+
+def _form(store: Store, name: str) -> Form:
+    with store.open(name) as stream:
+        return form_of(stream, f"{store.place}/{name}")
 
 
 def _fits(prefix: str, wanted: str | None) -> bool:

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import IO
 
 from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.explained_writes import explained_writes
+
+_HINT = "choose another place"
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -48,30 +51,27 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[IO[bytes] | gzip.Gz
         RunDirectoryError: If the file already exists or cannot be written.
     """
     refuse_existing(path, force=force)
-    try:
+    with explained_writes(path, hint=_HINT):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(
             prefix=f".{path.name}.", suffix=".part", dir=path.parent
         )
-    except OSError as error:
-        raise _unwritable(path, error) from error
     part = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            if path.name.endswith(".gz"):
-                # A time stamp or file name in the header would make files with equal
-                # content differ.
-                with gzip.GzipFile(
-                    filename="", mode="wb", fileobj=file, mtime=0
-                ) as compressed:
-                    yield compressed
-            else:
-                yield file
-        # mkstemp restricts access to the owner. Apply the usual permissions.
-        os.chmod(part, 0o666 & ~_umask())
-        os.replace(part, path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
+        with explained_writes(path, hint=_HINT):
+            with os.fdopen(descriptor, "wb") as file:
+                if path.name.endswith(".gz"):
+                    # A time stamp or file name in the header would make files with
+                    # equal content differ.
+                    with gzip.GzipFile(
+                        filename="", mode="wb", fileobj=file, mtime=0
+                    ) as compressed:
+                        yield compressed
+                else:
+                    yield file
+            # mkstemp restricts access to the owner. Apply the usual permissions.
+            os.chmod(part, 0o666 & ~_umask())
+            os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
 
@@ -80,9 +80,3 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def _unwritable(path: Path, error: OSError) -> RunDirectoryError:
-    return RunDirectoryError(
-        str(path), f"cannot be written: {error.strerror}", "choose another place"
-    )

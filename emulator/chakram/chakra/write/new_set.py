@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from chakram.chakra.write.new_file import new_file
 from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.explained_writes import explained_writes
 
 if TYPE_CHECKING:
     import gzip
@@ -61,31 +62,25 @@ def new_trace_set(
     """
     of_set = re.compile(re.escape(prefix) + r"[._][0-9]+\.(et|eg|json)(\.gz)?")
     made = not folder.exists()
-    with ExitStack() as stack:
-        try:
-            present = _present(folder, of_set)
-            if present and not force:
-                raise RunDirectoryError(
-                    str(folder),
-                    f"contains {present[0].name}"
-                    + (f" and {len(present) - 1} more" if len(present) > 1 else ""),
-                    "choose another folder, or use --force to replace these files",
-                )
-            folder.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=f".{prefix}.", dir=folder))
-            stack.callback(_tidy, aside, folder if made else None)
-            new = NewSet(folder, aside)
-            yield new
-            for path in present:
-                path.unlink()
-            for name in new.names():
-                os.replace(aside / name, folder / name)
-        except OSError as error:
+    explained = explained_writes(folder, hint="choose another folder")
+    with ExitStack() as stack, explained:
+        present = _present(folder, of_set)
+        if present and not force:
             raise RunDirectoryError(
                 str(folder),
-                f"cannot be written: {error.strerror}",
-                "choose another folder",
-            ) from error
+                f"contains {present[0].name}"
+                + (f" and {len(present) - 1} more" if len(present) > 1 else ""),
+                "choose another folder, or use --force to replace these files",
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{prefix}.", dir=folder))
+        stack.callback(_tidy, aside, folder if made else None)
+        new = NewSet(folder, aside)
+        yield new
+        for path in present:
+            path.unlink()
+        for name in new.names():
+            os.replace(aside / name, folder / name)
 
 
 def _present(folder: Path, of_set: re.Pattern[str]) -> list[Path]:

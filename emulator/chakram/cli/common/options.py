@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,65 +39,6 @@ Hosts = Annotated[
         "--hosts",
         metavar="FILE",
         help="Inventory file of an external fabric, instead of fabric.hosts.",
-    ),
-]
-Launch = Annotated[
-    str | None,
-    typer.Option(
-        "--launch",
-        metavar="KIND",
-        help="Start the agents of an external fabric: local, ssh, slurm or mpi. "
-        "Default: they listen already.",
-        rich_help_panel="Launching agents",
-    ),
-]
-Listen = Annotated[
-    str,
-    typer.Option(
-        "--listen",
-        metavar="ADDRESS[:PORT]",
-        help="Address at which launched agents reach this controller. Default: that "
-        "of the interface to their hosts.",
-        rich_help_panel="Launching agents",
-    ),
-]
-AgentCommand = Annotated[
-    str | None,
-    typer.Option(
-        "--agent",
-        metavar="COMMAND",
-        help="Command of the agent on the hosts. Default: chakram-agent.",
-        rich_help_panel="Launching agents",
-    ),
-]
-LauncherOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--launcher-option",
-        metavar="OPTION",
-        help="Further option for ssh, srun or mpirun, e.g. "
-        "--launcher-option=--partition=gpu. Can be repeated.",
-        rich_help_panel="Launching agents",
-    ),
-]
-Lease = Annotated[
-    str,
-    typer.Option(
-        "--lease",
-        metavar="TIME",
-        help="Time without a controller after which launched agents end themselves.",
-        rich_help_panel="Launching agents",
-    ),
-]
-Tolerate = Annotated[
-    int,
-    typer.Option(
-        "--tolerate",
-        metavar="N",
-        min=0,
-        help="Run without up to this many hosts whose agents do not start. Jobs that "
-        "then find too few ports are left out.",
-        rich_help_panel="Launching agents",
     ),
 ]
 Runs = Annotated[
@@ -145,6 +83,8 @@ Interval = Annotated[
         help="Time between progress lines on stderr, like iperf3. 0: no lines.",
     ),
 ]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Wide = Annotated[
     bool,
     typer.Option("--wide", help="Print all columns, even if they exceed the width."),
@@ -154,35 +94,6 @@ Report = Annotated[
     typer.Option("--report", help="Also write an HTML report into the run directory."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-
-
-_Options = TypeVar("_Options")
-
-
-def options_from(
-    options: Callable[..., _Options],
-) -> Callable[[Callable[[_Options], None]], Callable[..., None]]:
-    """Return a decorator for verbs whose options are the fields of a dataclass.
-
-    Args:
-        options: A dataclass. Each field is annotated like a parameter of a verb.
-    """
-
-    def decorate(verb: Callable[[_Options], None]) -> Callable[..., None]:
-        @wraps(verb)
-        def command(**given: Any) -> None:
-            verb(options(**given))
-
-        signature = inspect.signature(options, eval_str=True)
-        # typer reads the signature, which the type of a function does not declare.
-        command.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
-        command.__annotations__ = {
-            name: parameter.annotation
-            for name, parameter in signature.parameters.items()
-        }
-        return command
-
-    return decorate
 
 
 def overrides_of(overrides: Sequence[str] | None) -> dict[str, str]:
@@ -203,48 +114,6 @@ def overrides_of(overrides: Sequence[str] | None) -> dict[str, str]:
         values.pop(key.strip(), None)
         values[key.strip()] = value
     return values
-
-
-def launch_options(
-    launch: str | None,
-    *,
-    listen: str,
-    agent: str | None,
-    options: list[str] | None,
-    lease: str,
-    tolerate: int = 0,
-) -> LaunchOptions | None:
-    """Return how agents are to be started; None: they listen already.
-
-    Raises:
-        ConfigError: If an option is invalid, or has no effect.
-    """
-    if launch is None:
-        for option, value in (
-            ("--listen", listen),
-            ("--agent", agent),
-            ("--launcher-option", options),
-            ("--tolerate", tolerate),
-        ):
-            if value:
-                raise ConfigError(
-                    option, "has no effect without --launch", "e.g. --launch ssh"
-                )
-        return None
-    from chakram.foundation.units import parse_time
-    from chakram.launch.launched_agents import LaunchOptions
-    from chakram.launch.launchers import launcher
-
-    launcher(launch)
-    parse_time(lease, where="--lease")
-    return LaunchOptions(
-        kind=launch,
-        listen=listen,
-        agent=tuple(shlex.split(agent)) if agent else (),
-        options=tuple(options or ()),
-        lease=lease,
-        tolerate=tolerate,
-    )
 
 
 def read_experiment(
@@ -330,6 +199,11 @@ def allocated_hosts(launching: LaunchOptions | None) -> set[str] | None:
     if nodes is None or launching is None or launching.kind != "slurm":
         return None
     return set(expand_host_list(nodes, where="SLURM_JOB_NODELIST"))
+
+
+def say(text: str) -> None:
+    """Print a message about the progress of a verb on standard error."""
+    print(text, file=sys.stderr, flush=True)
 
 
 PIPE_WIDTH = 120

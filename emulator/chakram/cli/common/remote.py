@@ -20,6 +20,7 @@ from chakram.foundation.errors import (
     InputError,
     RunInterrupted,
 )
+from chakram.foundation.explained_writes import explained_writes
 
 TOKEN_VARIABLE = "CHAKRAM_TOKEN"
 """Environment variable with the token of the user."""
@@ -183,13 +184,10 @@ def main(address: str, arguments: Sequence[str]) -> int:
             name = "bmwg" if "bmwg" in options else "report"
             made = remote.get(f"/runs/{_quoted(run_id)}/views/{name}")
             return _save(made, Path(_last(options, "out") or "report.html"))
-        case "compare", [first, second]:
+        case "compare", ([_, second] | [second]):
+            first = words[0] if len(words) > 1 else None
             style = "json" if "json" in options else "text"
             _write(remote.get("/compare", a=first, b=second, format=style))
-            return 0
-        case "compare", [second]:
-            style = "json" if "json" in options else "text"
-            _write(remote.get("/compare", b=second, format=style))
             return 0
     raise ConfigError("--server", f"cannot do: {' '.join(arguments)}", _USAGE)
 
@@ -281,13 +279,14 @@ def _last(options: dict[str, list[str]], name: str) -> str | None:
 
 
 def _save(made: bytes, path: Path) -> int:
-    try:
-        with path.open("xb") as file:
-            file.write(made)
-    except FileExistsError:
-        raise ConfigError(str(path), "exists already", "choose another --out") from None
-    except OSError as error:
-        raise ConfigError(str(path), f"cannot be written: {error.strerror}") from error
+    with explained_writes(path, ConfigError):
+        try:
+            with path.open("xb") as file:
+                file.write(made)
+        except FileExistsError:
+            raise ConfigError(
+                str(path), "exists already", "choose another --out"
+            ) from None
     print(f"wrote {path}")
     return 0
 

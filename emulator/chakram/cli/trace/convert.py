@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace import loading
 from chakram.foundation.errors import ConfigError
@@ -73,7 +74,7 @@ _add_form("et", "Write Chakra's binary format, from any supported format.")
 
 
 @app.command("p2p")
-@loading.with_reading("duration_unit", "uncorrected")
+@with_options("reading", loading.Reading, "duration_unit", "uncorrected")
 def to_messages(
     path: loading.TracePath,
     out: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace import loading
 from chakram.foundation.errors import ConfigError
@@ -23,7 +24,7 @@ _RANKS_AT_MOST = 1_000_000
 _ROWS_SHOWN = 16
 
 
-@loading.with_reading()
+@with_options("reading", loading.Reading)
 def cut(
     path: loading.TracePath,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],

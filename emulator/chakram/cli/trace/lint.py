@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.options import Json, print_json
-from chakram.cli.trace.loading import Reading, TracePath, with_reading
+from chakram.cli.trace.loading import Reading, TracePath
 from chakram.foundation.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _WORDS = {"correction": "corrected"}
 """First word of an output line, if it differs from the name of the severity."""
 
 
-@with_reading()
+@with_options("reading", Reading)
 def lint(
     path: TracePath,
     reading: Reading,

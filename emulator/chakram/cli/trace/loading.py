@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.progress import Progress
@@ -131,7 +129,7 @@ def _unnamed_groups(stated: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Options for reading traces, one per field (see `with_reading`)."""
+    """Options for reading traces, one per field (see `with_options`)."""
 
     bytes_per_element: BytesPerElement = None
     comm_groups: CommGroups = None
@@ -199,51 +197,6 @@ class Reading:
                 options=options,
                 on_rank=on_rank,
             )
-
-
-def with_reading(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace the parameter ``reading`` of a verb with the options of `Reading`.
-
-    Args:
-        without: Options to omit.
-    """
-    hints = get_type_hints(Reading, include_extras=True)
-    options = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=each.default,
-            annotation=hints[each.name],
-        )
-        for each in fields(Reading)
-        if each.name not in without
-    ]
-
-    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        @wraps(verb)
-        def with_options(**given: Any) -> None:
-            reading = Reading(**{each.name: given.pop(each.name) for each in options})
-            verb(reading=reading, **given)
-
-        parameters: list[inspect.Parameter] = []
-        for each in inspect.signature(verb, eval_str=True).parameters.values():
-            if each.name == "reading":
-                parameters += options
-            else:
-                parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        declare_parameters(with_options, parameters)
-        return with_options
-
-    return decorate
-
-
-def declare_parameters(
-    verb: Callable[..., None], parameters: list[inspect.Parameter]
-) -> None:
-    """Declare to typer the parameters of a verb that takes any keyword arguments."""
-    # Typer reads them from the signature, and their types from the annotations.
-    vars(verb)["__signature__"] = inspect.Signature(parameters)
-    verb.__annotations__ = {each.name: each.annotation for each in parameters}
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace import loading
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from chakram.chakra.summary.summary import TraceSummary
 
 
-@loading.with_reading()
+@with_options("reading", loading.Reading)
 def show(
     path: loading.TracePath,
     reading: loading.Reading,

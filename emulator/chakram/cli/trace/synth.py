@@ -19,8 +19,9 @@ from typer.core import TyperGroup
 
 from chakram.cli.common.console_styles import Console
 from chakram.cli.common.examples import examples_text
+from chakram.cli.common.option_groups import declare_parameters
 from chakram.cli.common.options import Json, print_json
-from chakram.cli.trace.loading import Force, declare_parameters
+from chakram.cli.trace.loading import Force
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

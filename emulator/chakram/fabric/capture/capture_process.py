@@ -21,18 +21,20 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from chakram.fabric.labs.enter_namespace import run_in_namespace
-from chakram.fabric.labs.holder_protocol import decode_error, encode_error
+from chakram.fabric.labs.holder_protocol import encode_error, raise_error
 from chakram.fabric.modelled_switch.packet_ring import (
     BLOCK_BYTES,
     RETIRE_MS,
     PacketRing,
 )
 from chakram.foundation.errors import ChakramError, FabricError, PrivilegeError
+from chakram.foundation.explained_writes import explained_writes
 
 SNAP_BYTES = 1 << 18
 """Upper bound of frame lengths. Readers refuse longer records."""
@@ -73,7 +75,7 @@ class CaptureRequest:
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CaptureResult:
     """Summary of one host's capture file.
 
@@ -87,10 +89,10 @@ class CaptureResult:
     """
 
     host: str
-    packets: int
-    dropped: int
-    is_full: bool
-    failure: str | None
+    packets: int = 0
+    dropped: int = 0
+    is_full: bool = False
+    failure: str | None = None
 
 
 def encode_request(requests: Sequence[CaptureRequest], *, limit_bytes: int) -> bytes:
@@ -111,10 +113,9 @@ def check_ready(line: bytes) -> None:
         PrivilegeError: If the process may not capture.
         FabricError: If the process cannot capture, or the answer is invalid.
     """
-    refused = decode_error(_fields(line))
-    if refused is not None:
-        raise refused
-    if not _fields(line).get("ready"):
+    fields = _fields(line)
+    raise_error(fields)
+    if not fields.get("ready"):
         raise FabricError(
             "capture", f"its process sent an invalid answer: {_shown(line)}"
         )
@@ -147,12 +148,11 @@ def _shown(line: bytes) -> str:
 
 
 class _Capture:
-    """The packet ring and the capture file of one host."""
+    """The packet ring and the capture file of one host, and a summary of the file."""
 
     def __init__(
         self, request: CaptureRequest, *, blocks: int, limit_bytes: int
     ) -> None:
-        self._request = request
         self._blocks = blocks
         self._limit_bytes = limit_bytes
         self._file = _create(Path(request.path))
@@ -162,10 +162,7 @@ class _Capture:
             self._file.close()
             raise
         self._written_bytes = len(FILE_HEADER)
-        self._packets = 0
-        self._dropped = 0
-        self._is_full = False
-        self._failure: str | None = None
+        self._result = CaptureResult(host=request.host)
 
     def drain(self) -> None:
         """Write the blocks that the kernel has released, at most one ring's worth."""
@@ -176,13 +173,7 @@ class _Capture:
     def finish(self) -> CaptureResult:
         """Close the ring and the file, and return a summary of the file."""
         self._end()
-        return CaptureResult(
-            host=self._request.host,
-            packets=self._packets,
-            dropped=self._dropped,
-            is_full=self._is_full,
-            failure=self._failure,
-        )
+        return self._result
 
     def _write_block(self, ring: PacketRing) -> bool:
         frames = ring.next_block()
@@ -194,7 +185,7 @@ class _Capture:
         for time_s, nanoseconds, length, frame in frames:
             size_bytes += RECORD_HEADER.size + len(frame)
             if size_bytes > room_bytes:
-                self._is_full = True
+                self._result.is_full = True
                 break
             parts += (
                 RECORD_HEADER.pack(time_s, nanoseconds, len(frame), length),
@@ -204,34 +195,30 @@ class _Capture:
         try:
             _write_whole(self._file, data)
         except OSError as error:
-            self._failure = error.strerror or str(error)
+            self._result.failure = error.strerror or str(error)
             with suppress(OSError):
                 self._file.truncate(self._written_bytes)
         else:
             self._written_bytes += len(data)
-            self._packets += len(parts) // 2
-        if self._is_full or self._failure is not None:
+            self._result.packets += len(parts) // 2
+        if self._result.is_full or self._result.failure is not None:
             self._end()
         return self.ring is not None
 
     def _end(self) -> None:
         if self.ring is not None:
-            self._dropped = self.ring.dropped()
+            self._result.dropped = self.ring.dropped()
             self.ring.close()
             self.ring = None
             self._file.close()
 
 
 def _create(path: Path) -> FileIO:
-    try:
+    with explained_writes(path, FabricError):
         # Unbuffered: written packets are in the file even if this process is killed.
         file = path.open("xb", buffering=0)
         _write_whole(file, FILE_HEADER)
-    except OSError as error:
-        raise FabricError(
-            str(path), f"cannot be written: {error.strerror or error}"
-        ) from error
-    return file
+        return file
 
 
 def _write_whole(file: FileIO, data: bytes) -> None:
@@ -243,11 +230,9 @@ def _write_whole(file: FileIO, data: bytes) -> None:
 def _open_ring(request: CaptureRequest, blocks: int) -> PacketRing:
     where = f"capture of host {request.host}"
 
-    def open_it() -> PacketRing:
-        return PacketRing(request.interface, blocks=blocks)
-
+    opened = partial(PacketRing, request.interface, blocks=blocks)
     try:
-        return run_in_namespace(request.netns, open_it)
+        return run_in_namespace(request.netns, opened)
     except PermissionError as error:
         raise PrivilegeError(
             where, f"packet sockets are not allowed ({error.strerror})", "run as root"

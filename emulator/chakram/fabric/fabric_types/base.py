@@ -157,7 +157,7 @@ class WorldRequest:
 
     seed: int
     nports: int
-    processes: int | None
+    processes: int | None = None
     lab_name: str
     logs: Path
 
@@ -442,18 +442,8 @@ class FabricKind(Model, ABC):
         """Bring up fabric and agents, and register their removal with *stack*."""
 
     @asynccontextmanager
-    async def open(
-        self,
-        *,
-        seed: int,
-        nports: int,
-        lab_name: str,
-        logs: Path,
-        processes: int | None = None,
-    ) -> AsyncIterator[World]:
+    async def open(self, request: WorldRequest) -> AsyncIterator[World]:
         """Bring up the fabric and its agents, and take both down after the block.
-
-        See ``WorldRequest`` for the arguments.
 
         Raises:
             PrivilegeError: If this user may not create the fabric on this machine.
@@ -463,13 +453,6 @@ class FabricKind(Model, ABC):
             AgentError: If an agent does not start.
         """
         async with AsyncExitStack() as stack:
-            request = WorldRequest(
-                seed=seed,
-                nports=nports,
-                processes=processes,
-                lab_name=lab_name,
-                logs=logs,
-            )
             yield await self.bring_up(stack, request)
 
     async def start_lab(

@@ -232,17 +232,23 @@ class TelemetrySettings(Model):
 
 def located_ports(target: TargetSettings, topology: Topology) -> dict[str, str]:
     """Return the switch's names of its ports, by their names in the topology."""
-    ends = {}
-    for link in topology.links_of(target.switch):
-        end = link.end_at(target.switch)
-        ends[link.name] = ends[end.port] = ends[str(end)] = str(end)
     if not target.ports:
         return {
             str(end): end.port
             for link in topology.links_of(target.switch)
             for end in (link.end_at(target.switch),)
         }
+    ends = _port_names(target, topology)
     return {ends[place]: name for name, place in target.ports.items()}
+
+
+def _port_names(target: TargetSettings, topology: Topology) -> dict[str, str]:
+    """Return the name of each port, by all names that can represent it."""
+    ends = {}
+    for link in topology.links_of(target.switch):
+        end = link.end_at(target.switch)
+        ends[link.name] = ends[end.port] = ends[str(end)] = str(end)
+    return ends
 
 
 def lab_plan(
@@ -291,10 +297,7 @@ def _check_ports(
                 + (", ..." if len(topology.switches) > 5 else ""),
             )
         ]
-    known: set[str] = set()
-    for link in topology.links_of(target.switch):
-        end = link.end_at(target.switch)
-        known |= {link.name, end.port, str(end)}
+    known = _port_names(target, topology)
     return [
         Mistake(
             location=(*at, "ports", name),

@@ -41,14 +41,19 @@ def encode_error(error: ChakramError) -> str:
     )
 
 
-def decode_error(fields: dict[str, Any]) -> FabricError | PrivilegeError | None:
-    """Return the error in an answer, or None if there is none."""
+def raise_error(fields: dict[str, Any]) -> None:
+    """Raise the error in an answer, if there is one.
+
+    Raises:
+        PrivilegeError: If the answer has such an error.
+        FabricError: If the answer has any other error.
+    """
     error = fields.get("error")
     if not isinstance(error, dict):
-        return None
+        return
     kind = _ERRORS.get(str(error.get("kind")), FabricError)
     hint = error.get("hint")
-    return kind(
+    raise kind(
         str(error.get("where")),
         str(error.get("found")),
         None if hint is None else str(hint),
@@ -99,7 +104,5 @@ def ask_holder(directory: str | Path, request: str, **more: Any) -> dict[str, An
         ) from error
     if not isinstance(fields, dict):
         raise FabricError(where, "its holder's answer is not a JSON object")
-    refused = decode_error(fields)
-    if refused is not None:
-        raise refused
+    raise_error(fields)
     return fields

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from chakram.fabric.child_processes import end_process
-from chakram.fabric.labs.holder_protocol import decode_error
+from chakram.fabric.labs.holder_protocol import raise_error
 from chakram.fabric.labs.lab_files import (
     CONTROLLER,
     RegisteredProcess,
@@ -225,9 +225,7 @@ def _understand(lab_name: str, answer: bytes, complaint: bytes) -> LabState:
         raise FabricError(
             f"lab {lab_name}", f"its holder sent an invalid answer: {text[:80]!r}"
         ) from None
-    refused = decode_error(fields)
-    if refused is not None:
-        raise refused
+    raise_error(fields)
     return decode_state(text)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chakram.fabric.child_processes import set_niceness
-from chakram.fabric.labs.holder_protocol import decode_error, receive_line
+from chakram.fabric.labs.holder_protocol import raise_error, receive_line
 from chakram.fabric.labs.lab_spec import LabSpec, encode_spec
 from chakram.foundation.errors import FabricError
 
@@ -114,7 +114,5 @@ class LabSwitch:
                 "see holder.log in the lab's directory",
             )
         fields: dict[str, Any] = json.loads(answer)
-        refused = decode_error(fields)
-        if refused is not None:
-            raise refused
+        raise_error(fields)
         return fields

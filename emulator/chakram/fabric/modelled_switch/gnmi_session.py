@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from chakram.fabric.labs.holder_protocol import decode_error
+from chakram.fabric.labs.holder_protocol import raise_error
 from chakram.fabric.labs.lab_files import register_process, unregister
+from chakram.fabric.local_agent import drop_if_empty, wait_or_kill
 from chakram.foundation.errors import FabricError
 
 if TYPE_CHECKING:
@@ -69,23 +70,10 @@ async def serving(
                 f"see {log}",
             )
         fields = json.loads(line)
-        refused = decode_error(fields)
-        if refused is not None:
-            raise refused
+        raise_error(fields)
         yield fields["addresses"]
     finally:
         process.stdin.close()
-        try:
-            async with asyncio.timeout(_STOP_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        await wait_or_kill(process, _STOP_S)
         unregister(lab.name, process.pid)
-        _drop_if_empty(log)
-
-
-def _drop_if_empty(log: Path) -> None:
-    with contextlib.suppress(OSError):
-        if log.stat().st_size == 0:
-            log.unlink()
+        drop_if_empty(log)

@@ -376,6 +376,27 @@ class RunData:
             is_sampled=sampled is not None,
         )
 
+    def binned(
+        self,
+        rows: NDArray[np.int64],
+        starts_ns: NDArray[Any],
+        ends_ns: NDArray[Any],
+        amounts: NDArray[Any],
+        *,
+        count: int = 1,
+    ) -> NDArray[np.float64]:
+        """Return sums by row and time bin, with each amount spread over its time.
+
+        Args:
+            rows: Row of each amount, below *count*.
+            starts_ns: Start of each amount.
+            ends_ns: End of each amount.
+            amounts: Amounts to spread.
+            count: Number of rows.
+        """
+        starts, ends = starts_ns / self.bin_ns, ends_ns / self.bin_ns
+        return spread(rows, starts, ends, amounts, shape=(count, TIME_BINS))
+
     def deltas(
         self,
         table: str,
@@ -435,14 +456,9 @@ class RunData:
         known = (found["port"] < len(row_of)) & (found["start_ns"] >= 0)
         rows = row_of[np.where(known, found["port"], 0)]
         known &= rows >= 0
+        times = found["start_ns"][known], found["end_ns"][known]
         transmit, receive = (
-            spread(
-                rows[known],
-                found["start_ns"][known] / self.bin_ns,
-                found["end_ns"][known] / self.bin_ns,
-                found[name][known],
-                shape=(count, TIME_BINS),
-            )
+            self.binned(rows[known], *times, found[name][known], count=count)
             for name in ("tx_bytes", "rx_bytes")
         )
         return transmit, receive
@@ -462,12 +478,12 @@ class RunData:
         sides = (row_of[port_of[flows["job"], flows[side]]] for side in ("src", "dst"))
         crossing = flows["packets"] > 0
         transmit, receive = (
-            spread(
+            self.binned(
                 rows[known],
-                flows["first_sent_ns"][known] / self.bin_ns,
-                flows["last_acked_ns"][known] / self.bin_ns,
+                flows["first_sent_ns"][known],
+                flows["last_acked_ns"][known],
                 amounts[known],
-                shape=(count, TIME_BINS),
+                count=count,
             )
             for rows in sides
             # Ports without a rate have no row.

@@ -10,10 +10,9 @@ import numpy as np
 from chakram.console.number_format import MISSING
 from chakram.foundation.units import about_size, format_time
 from chakram.report.blocks import Table, facts, table
-from chakram.report.columns import spread
 from chakram.report.page import Block, Plot
 from chakram.report.plots import over_time
-from chakram.report.run.data import TIME_BINS, RunData
+from chakram.report.run.data import RunData
 from chakram.report.run.links_over_time import LinksOverTime, links_over_time
 from chakram.report.run.rows import time_or_missing
 
@@ -88,13 +87,9 @@ def _paused_hosts(data: RunData) -> dict[str, NDArray[Any]]:
         return {}
     order = sorted(hosts)
     rows = np.searchsorted(order, found["port"])
-    bins = spread(
-        rows,
-        found["start_ns"] / data.bin_ns,
-        found["end_ns"] / data.bin_ns,
-        found["paused_ns"] / data.dilation,
-        shape=(len(order), TIME_BINS),
-    )
+    paused_ns = found["paused_ns"] / data.dilation
+    times = found["start_ns"], found["end_ns"]
+    bins = data.binned(rows, *times, paused_ns, count=len(order))
     return _highest([hosts[number] for number in order], 100 * bins / data.bin_ns)
 
 

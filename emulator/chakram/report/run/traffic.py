@@ -12,10 +12,10 @@ from chakram.console.number_format import MISSING
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import plots
 from chakram.report.blocks import table
-from chakram.report.columns import joined_spans, percentiles, spread
+from chakram.report.columns import joined_spans, percentiles
 from chakram.report.page import NO_FLOWS, Absent, Observed, Parts, Plot, section
 from chakram.report.plots import heat_map
-from chakram.report.run.data import TIME_BINS, NicTraffic, RunData
+from chakram.report.run.data import NicTraffic, RunData
 from chakram.report.run.queues import switch_blocks
 from chakram.run_directory.message_columns import paths_of_text
 from chakram.summary.bandwidth import jain_index
@@ -84,10 +84,7 @@ def predicted_link_bytes(data: RunData) -> Counter[tuple[str, str]] | None:
     by_path = np.bincount(
         flows["path"][known], weights=wire[known], minlength=len(flows.names["path"])
     )
-    link_at = {}
-    for link in topology.uplinks():
-        link_at[str(link.a)] = link.name, "up"
-        link_at[str(link.b)] = link.name, "down"
+    link_at = topology.uplink_ports()
     found = Counter(dict.fromkeys(link_at.values(), 0))
     for path, size in zip(flows.names["path"], by_path.tolist(), strict=True):
         ways = paths_of_text(path or "")
@@ -196,13 +193,8 @@ def congestion(data: RunData, x_range: Range1d) -> Parts:
             rows = _of_records(data, column)
         starts, ends, counts = rows
         some = counts > 0
-        series = spread(
-            np.zeros(int(some.sum()), np.int64),
-            starts[some] / data.bin_ns,
-            ends[some] / data.bin_ns,
-            counts[some],
-            shape=(1, TIME_BINS),
-        )[0]
+        one_row = np.zeros(int(some.sum()), np.int64)
+        series = data.binned(one_row, starts[some], ends[some], counts[some])[0]
         if series.sum() >= 1:
             drawn[name] = series
         else:

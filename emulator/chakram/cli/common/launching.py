@@ -1,0 +1,120 @@
+"""Options of verbs that can start the agents of an external fabric."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chakram.foundation.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chakram.launch.launched_agents import LaunchOptions
+
+
+Launch = Annotated[
+    str | None,
+    typer.Option(
+        "--launch",
+        metavar="KIND",
+        help="Start the agents of an external fabric: local, ssh, slurm or mpi. "
+        "Default: they listen already.",
+        rich_help_panel="Launching agents",
+    ),
+]
+Listen = Annotated[
+    str,
+    typer.Option(
+        "--listen",
+        metavar="ADDRESS[:PORT]",
+        help="Address at which launched agents reach this controller. Default: that "
+        "of the interface to their hosts.",
+        rich_help_panel="Launching agents",
+    ),
+]
+AgentCommand = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        metavar="COMMAND",
+        help="Command of the agent on the hosts. Default: chakram-agent.",
+        rich_help_panel="Launching agents",
+    ),
+]
+LauncherOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--launcher-option",
+        metavar="OPTION",
+        help="Further option for ssh, srun or mpirun, e.g. "
+        "--launcher-option=--partition=gpu. Can be repeated.",
+        rich_help_panel="Launching agents",
+    ),
+]
+Lease = Annotated[
+    str,
+    typer.Option(
+        "--lease",
+        metavar="TIME",
+        help="Time without a controller after which launched agents end themselves.",
+        rich_help_panel="Launching agents",
+    ),
+]
+Tolerate = Annotated[
+    int,
+    typer.Option(
+        "--tolerate",
+        metavar="N",
+        min=0,
+        help="Run without up to this many hosts whose agents do not start. Jobs that "
+        "then find too few ports are left out.",
+        rich_help_panel="Launching agents",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """Options for starting agents, one per field (see `with_options`)."""
+
+    launch: Launch = None
+    listen: Listen = ""
+    agent: AgentCommand = None
+    launcher_option: LauncherOptions = None
+    lease: Lease = "10min"
+    tolerate: Tolerate = 0
+
+    def options(self) -> LaunchOptions | None:
+        """Return how agents are to be started; None: they listen already.
+
+        Raises:
+            ConfigError: If an option is invalid, or has no effect.
+        """
+        if self.launch is None:
+            for option, value in (
+                ("--listen", self.listen),
+                ("--agent", self.agent),
+                ("--launcher-option", self.launcher_option),
+                ("--tolerate", self.tolerate),
+            ):
+                if value:
+                    raise ConfigError(
+                        option, "has no effect without --launch", "e.g. --launch ssh"
+                    )
+            return None
+        from chakram.foundation.units import parse_time
+        from chakram.launch.launched_agents import LaunchOptions
+        from chakram.launch.launchers import launcher
+
+        launcher(self.launch)
+        parse_time(self.lease, where="--lease")
+        return LaunchOptions(
+            kind=self.launch,
+            listen=self.listen,
+            agent=tuple(shlex.split(self.agent)) if self.agent else (),
+            options=tuple(self.launcher_option or ()),
+            lease=self.lease,
+            tolerate=self.tolerate,
+        )
