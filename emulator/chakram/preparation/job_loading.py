@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,14 +85,8 @@ class LoadedJob:
         return len(self.lowered.programs)
 
 
-def load_jobs(
-    experiment: Experiment, *, on_rank: Callable[[str, int, int], None] | None = None
-) -> list[LoadedJob]:
+def load_jobs(experiment: Experiment) -> list[LoadedJob]:
     """Read and lower the traces of all jobs.
-
-    Args:
-        experiment: The experiment.
-        on_rank: Called with (job, ranks read, total ranks) after every file.
 
     Raises:
         ConfigError: If the experiment requests a trace that cannot be synthesized.
@@ -102,18 +96,13 @@ def load_jobs(
     loaded: list[LoadedJob] = []
     sources = _sources(experiment)
     for job in experiment.jobs:
-
-        def read(done: int, of: int, name: str = job.name) -> None:
-            if on_rank is not None:
-                on_rank(name, done, of)
-
         options = lowering_options(experiment, job, sources)
         if isinstance(job.trace, TraceFiles):
-            found = _loaded_job(job, options, _trace_files(job.trace, read))
+            found = _loaded_job(job, options, _trace_files(job.trace))
         else:
             synthesis = synthesize(job.trace)
             found = _alike_job(job, options, synthesis) or _loaded_job(
-                job, options, synthesized_trace_set(synthesis, on_rank=read)
+                job, options, synthesized_trace_set(synthesis)
             )
         loaded.append(found)
     return loaded
@@ -213,7 +202,7 @@ def _listed(names: list[str]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
-def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> TraceSet:
+def _trace_files(trace: TraceFiles) -> TraceSet:
     options = ReadOptions(
         bytes_per_element=trace.bytes_per_element,
         dependencies=DependencyPolicy(trace.dependencies),
@@ -229,7 +218,6 @@ def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> Trac
             comm_groups=trace.comm_groups,
             kineto=trace.kineto,
             options=options,
-            on_rank=on_rank,
         )
     return load_replicated(
         trace.path,

@@ -114,8 +114,11 @@ def alone_times(
             left_out += 1
             continue
         events -= cost
-        found = simulate(alone(), topology, seed, switching)
-        (time_ns,) = found.values()
+        plan_alone = alone()
+        result = simulate_plan(
+            plan_alone, topology, seed=seed, warmup=0, measured=1, switching=switching
+        )
+        (time_ns,) = durations(plan_alone, result).values()
         times_ns |= dict.fromkeys(keys, time_ns)
     return AloneTimes(times_ns=times_ns, left_out=left_out, kinds=kinds)
 
@@ -146,25 +149,6 @@ def _alone_kinds(
             for same in by_group.values()
         ]
     return sorted(found, key=lambda each: each[0])
-
-
-def simulate(
-    plan: Plan, topology: Topology, seed: int, switching: Switching
-) -> dict[CollectiveKey, int]:
-    """Return the time of every collective in one simulated iteration.
-
-    Raises:
-        RunFailed: If the simulated job does not end.
-    """
-    result = simulate_plan(
-        plan,
-        topology,
-        seed=seed,
-        warmup=0,
-        measured=1,
-        switching=switching,
-    )
-    return durations(plan, result)
 
 
 def path_draws(
