@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from chakram.analysis.cause_ranking import Suspect
 from chakram.diagnosis.counterfactual import Case, Change
 from chakram.diagnosis.design_limits import limits_of, other_jobs
+from chakram.foundation.grouping import grouped
 from chakram.foundation.units import (
     format_rate,
     format_time,
@@ -249,16 +250,14 @@ def _ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
     for job in variant.jobs:
         if variant.alone not in (None, job.name):
             continue
-        alike: dict[object, list[RankProgram]] = {}
-        for program in job.programs:
-            alike.setdefault(_work(program), []).append(program)
+        alike = grouped((_work(program), program) for program in job.programs)
         for programs in alike.values():
             if len(programs) > 1:
                 named = f"{job.name} rank" if len(variant.jobs) > 1 else "rank"
                 yield from _odd_ranks(job.name, named, programs, time_ns)
 
 
-def _work(program: RankProgram) -> object:
+def _work(program: RankProgram) -> tuple[object, ...]:
     """Return a key that is equal for ranks with the same communication."""
     columns = program.columns
     rows = [row for row, kind in enumerate(columns.kinds) if kind != COMPUTE]
@@ -365,23 +364,25 @@ def _with_columns(
 ) -> Change:
     """Return a change that sets some rows in the columns of a program."""
 
-    def change(of: Variant) -> Variant:
-        now = next(
-            each
-            for one in of.jobs
-            if one.name == job
-            for each in one.programs
-            if each.rank == program.rank
-        )
+    def changed(each: RankProgram) -> RankProgram:
+        if each.rank != program.rank:
+            return each
         columns: dict[str, Any] = {}
         for name, rows in changes.items():
-            columns[name] = array("q", getattr(now.columns, name))
+            columns[name] = array("q", getattr(each.columns, name))
             for row, value in rows.items():
                 columns[name][row] = value
-        changed = replace(now, columns=replace(now.columns, **columns))
-        return of.with_programs(job, {program.rank: changed})
+        return replace(each, columns=replace(each.columns, **columns))
 
-    return change
+    return lambda of: replace(
+        of,
+        jobs=tuple(
+            replace(each, programs=tuple(map(changed, each.programs)))
+            if each.name == job
+            else each
+            for each in of.jobs
+        ),
+    )
 
 
 # Paths.

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chakram.foundation.errors import PeerError
+from chakram.foundation.grouping import grouped
 from chakram.preflight.report import PreflightSettings
 from chakram.program.operations import (
     Operation,
@@ -240,9 +241,7 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
 
     A tree is a list of (parent, child), in the order of a search from its root.
     """
-    neighbors: dict[int, list[int]] = {}
-    for a, b in sorted(both):
-        neighbors.setdefault(a, []).append(b)
+    neighbors = grouped(sorted(both))
     seen: set[int] = set()
     trees = []
     # The rank that reaches most ranks is the root.  Usually all others are its

@@ -22,11 +22,11 @@ from chakram.collectives.algorithms import (
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.jobs import Job, Placement, TraceFiles
 from chakram.foundation.errors import PlanError
+from chakram.foundation.grouping import grouped
 from chakram.plan.placement import PlacementOptions
 from chakram.program.job_check import check_job
 from chakram.program.least_bytes import too_small_warnings
 from chakram.program.lowering import (
-    LoweredJob,
     LoweringOptions,
     lower_alike,
     lower_job,
@@ -69,20 +69,15 @@ class LoadedJob:
     producer: str
     digest: str
     nodes: int
-    lowered: LoweredJob
+    programs: tuple[RankProgram, ...]
     warnings: tuple[str, ...]
     size_scale: str
     placement: PlacementOptions
 
     @property
-    def programs(self) -> tuple[RankProgram, ...]:
-        """The programs of all ranks, in ascending order."""
-        return self.lowered.programs
-
-    @property
     def nranks(self) -> int:
         """Number of ranks."""
-        return len(self.lowered.programs)
+        return len(self.programs)
 
 
 def load_jobs(experiment: Experiment) -> list[LoadedJob]:
@@ -144,7 +139,7 @@ def _alike_job(
         producer=synthesis.producer,
         digest=traces.digest,
         nodes=traces.nodes,
-        lowered=lowered,
+        programs=lowered.programs,
         warnings=(*lowered.warnings, *too_small_warnings(firsts)),
         size_scale=str(job.size_scale),
         placement=placement_options(job.placement),
@@ -164,7 +159,7 @@ def _loaded_job(job: Job, options: LoweringOptions, traces: TraceSet) -> LoadedJ
         producer=traces.producer,
         digest=traces.digest,
         nodes=sum(map(len, traces.graphs.values())),
-        lowered=lowered,
+        programs=lowered.programs,
         warnings=(
             *(_traffic_warnings(traces) if of_files else ()),
             *traces.notes,
@@ -186,10 +181,9 @@ def _traffic_warnings(traces: TraceSet) -> Iterable[str]:
 
 def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:
     """Return the warnings of jobs, without duplicates of a warning of several jobs."""
-    names: dict[str, list[str]] = {}
-    for job in jobs:
-        for warning in dict.fromkeys(job.warnings):
-            names.setdefault(warning, []).append(job.name)
+    names = grouped(
+        (warning, job.name) for job in jobs for warning in dict.fromkeys(job.warnings)
+    )
     return [
         f"job{'s' if len(of) > 1 else ''} {_listed(of)}: {warning}"
         for warning, of in names.items()

@@ -19,6 +19,7 @@ from statistics import median
 from chakram.config.transport import Faults
 from chakram.fabric.fabric_types.base import FabricKind
 from chakram.foundation.errors import RunFailed
+from chakram.foundation.grouping import grouped
 from chakram.plan.isolated_collective import collective_alone
 from chakram.plan.plan import Plan
 from chakram.predict.simulator.burst_size import longest_path
@@ -135,9 +136,7 @@ def _alone_kinds(
     for kind, keys in collective_kinds(plan).items():
         # Groups with the same members have separate queue pairs, and so different
         # paths.
-        by_group: dict[str, list[CollectiveKey]] = {}
-        for key in keys:
-            by_group.setdefault(key.group, []).append(key)
+        by_group = grouped((key.group, key) for key in keys)
         traffic = kind.traffic(path_mtu)
         events = (
             len(topology.links) * _EVENTS_PER_LINK

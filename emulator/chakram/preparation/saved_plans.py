@@ -27,7 +27,6 @@ from chakram.foundation.errors import PlanError
 from chakram.foundation.units import about_size, format_size
 from chakram.preparation.job_loading import LoadedJob, placement_options
 from chakram.preparation.plugin_versions import plug_ins_of
-from chakram.program.lowering import LoweredJob
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -140,7 +139,7 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
             producer=job.producer,
             digest=job.digest,
             nodes=job.nodes,
-            lowered=LoweredJob(programs=job.programs, warnings=()),
+            programs=job.programs,
             warnings=job.warnings,
             size_scale=str(wanted.size_scale),
             placement=placement_options(wanted.placement),

@@ -12,6 +12,7 @@ from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.schedule import Algorithm
 from chakram.collectives.split_sizes import Matrix
+from chakram.foundation.grouping import grouped
 from chakram.plan.plan import Plan, RankPlan
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.predict.bound import ScheduleBounds
@@ -318,7 +319,4 @@ def _models(
 
 
 def _by_job(plan: Plan) -> dict[str, list[RankPlan]]:
-    by_job: dict[str, list[RankPlan]] = {}
-    for rank in plan.ranks():
-        by_job.setdefault(rank.program.job, []).append(rank)
-    return by_job
+    return grouped((rank.program.job, rank) for rank in plan.ranks())

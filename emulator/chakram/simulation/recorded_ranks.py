@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from chakram.foundation.grouping import grouped
 from chakram.program.operations import RankProgram
 
 MOST_RANKS = 4_096
@@ -83,7 +84,5 @@ def _related(programs: Sequence[RankProgram], members: int) -> list[list[int]]:
             other = place_of.get((program.job, rank))
             if other is not None:
                 forest.join(place, other)
-    sets: dict[int, list[int]] = {}
-    for place in range(len(programs)):
-        sets.setdefault(forest.root(place), []).append(place)
+    sets = grouped((forest.root(place), place) for place in range(len(programs)))
     return list(sets.values())

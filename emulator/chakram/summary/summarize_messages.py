@@ -11,6 +11,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from chakram.foundation.grouping import grouped
 from chakram.plan.wire_cost import serialisation_ns, wire_bytes
 from chakram.summary.bandwidth import jain_index, percentile
 from chakram.summary.message_summary import (
@@ -101,13 +102,9 @@ def summarize_messages(
     ]
     if not crossing:
         return None
-    into: dict[tuple[str, int], list[SentMessage]] = {}
-    out: dict[tuple[str, int], list[SentMessage]] = {}
-    pairs: dict[tuple[str, int, int], list[SentMessage]] = {}
-    for each in crossing:
-        into.setdefault((each.job, ports[each.job, each.dst].number), []).append(each)
-        out.setdefault((each.job, ports[each.job, each.src].number), []).append(each)
-        pairs.setdefault((each.job, each.src, each.dst), []).append(each)
+    into = grouped(((m.job, ports[m.job, m.dst].number), m) for m in crossing)
+    out = grouped(((m.job, ports[m.job, m.src].number), m) for m in crossing)
+    pairs = grouped(((m.job, m.src, m.dst), m) for m in crossing)
     summaries = sorted((maker.pair(own) for own in pairs.values()), key=_slowest_first)
     shared_paths = SharedPaths(pairs)
     slowest = [

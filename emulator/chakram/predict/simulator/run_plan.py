@@ -189,14 +189,38 @@ def simulate_plan(
     if not fabric.run(start_ns=0, report=report):
         raise _failure(endpoints, has_timeout=transport.retransmit_timeout_ns > 0)
     sampler.finish(fabric.now_ns)
-    return _result(
-        endpoints,
-        switches,
-        fabric,
-        sampler,
-        faults=faults,
+    records = RecordRows()
+    for endpoint in endpoints:
+        records.extend(endpoint.records.take())
+    records.extend(sampler.rows)
+    return SimulationResult(
+        records=records,
+        link_samples=sampler.links.rows,
+        end_ns=fabric.now_ns,
+        link_bytes={
+            port.name: sum(port.counted(fabric.now_ns)["sent_bytes"])
+            for port in switches.model.ports()
+        },
+        marked_packets={
+            port.name: sum(port.counted(fabric.now_ns)["marked_packets"])
+            for port in switches.model.ports()
+        },
+        dropped=_dropped(switches, fabric.now_ns),
+        cycle=switches.buffer_cycle(),
+        drops=_at_ports(switches, "drop_packets", fabric.now_ns),
+        pauses=_at_ports(switches, "pfc_received", fabric.now_ns),
+        paused_ns=_at_ports(switches, "paused_ns", fabric.now_ns),
+        down_ns=_down(switches, faults, fabric.now_ns),
         burst_packets=burst_packets if whole_bursts else 1,
-        packet_faults=len(settings.faults),
+        events=fabric.events,
+        hops=fabric.hops,
+        injected=_injected(endpoints),
+        disturbed=_disturbed(endpoints, len(settings.faults)),
+        resent_for_timeout=sum(
+            pair.requester.retries.for_timeout
+            for endpoint in endpoints
+            for pair in endpoint.engine.queue_pairs()
+        ),
         round_trips=_round_trips(plan, endpoints),
     )
 
@@ -242,54 +266,6 @@ def _coarse_burst(plan: Plan, topology: Topology, iterations: int) -> int:
         links=longest_path(topology),
     )
     return min(coarse, _marked_alike(topology, transport))
-
-
-def _result(
-    endpoints: Sequence[Endpoint],
-    switches: SwitchFabric,
-    fabric: VirtualFabric,
-    sampler: FabricSampler,
-    *,
-    faults: Sequence[LinkFault],
-    burst_packets: int,
-    packet_faults: int,
-    round_trips: dict[str, tuple[int, ...]],
-) -> SimulationResult:
-    """Return the records and counters of a simulation that has ended."""
-    records = RecordRows()
-    for endpoint in endpoints:
-        records.extend(endpoint.records.take())
-    records.extend(sampler.rows)
-    return SimulationResult(
-        records=records,
-        link_samples=sampler.links.rows,
-        end_ns=fabric.now_ns,
-        link_bytes={
-            port.name: sum(port.counted(fabric.now_ns)["sent_bytes"])
-            for port in switches.model.ports()
-        },
-        marked_packets={
-            port.name: sum(port.counted(fabric.now_ns)["marked_packets"])
-            for port in switches.model.ports()
-        },
-        dropped=_dropped(switches, fabric.now_ns),
-        cycle=switches.buffer_cycle(),
-        drops=_at_ports(switches, "drop_packets", fabric.now_ns),
-        pauses=_at_ports(switches, "pfc_received", fabric.now_ns),
-        paused_ns=_at_ports(switches, "paused_ns", fabric.now_ns),
-        down_ns=_down(switches, faults, fabric.now_ns),
-        burst_packets=burst_packets,
-        events=fabric.events,
-        hops=fabric.hops,
-        injected=_injected(endpoints),
-        disturbed=_disturbed(endpoints, packet_faults),
-        resent_for_timeout=sum(
-            pair.requester.retries.for_timeout
-            for endpoint in endpoints
-            for pair in endpoint.engine.queue_pairs()
-        ),
-        round_trips=round_trips,
-    )
 
 
 def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
