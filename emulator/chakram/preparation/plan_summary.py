@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import nccl_size_bytes
 from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.predict.simulator.burst_size import algorithm_used, messages_of_splits
 from chakram.preparation.job_loading import LoadedJob, job_warnings
-from chakram.preparation.plan_traffic import (
-    Share,
-    Shares,
-    algorithm_used,
-    messages_of_splits,
-    within_host_bytes,
-)
+from chakram.preparation.plan_traffic import Share, Shares, within_host_bytes
 from chakram.program.operations import split_matrices
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import NamedTuple
 
 from chakram.foundation.grouping import grouped
@@ -35,10 +36,6 @@ _NO_MARKS: Mapping[tuple[str, int, int], int] = {}
 _NO_DROPS: Mapping[tuple[str, str], int] = {}
 
 
-def _posted_ns(message: SentMessage) -> int:
-    return message.posted_ns
-
-
 class BusyPeriod(NamedTuple):
     """Messages in flight without a break.  *fan* is their maximum number at once."""
 
@@ -58,7 +55,7 @@ def busy_periods(messages: Iterable[SentMessage]) -> list[BusyPeriod]:
     members: list[SentMessage] = []
     under_way: list[int] = []
     fan = end_ns = 0
-    for message in sorted(messages, key=_posted_ns):
+    for message in sorted(messages, key=attrgetter("posted_ns")):
         while under_way and under_way[0] <= message.posted_ns:
             heappop(under_way)
         if members and not under_way:
