@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LevelResult", "LevelRun", "LocalPlace"]
 
-_TIMER_BITS = TIMER_BITS
 _NONE = row_offsets.NONE
-_EVENTS_PER_SIGNALS = EVENTS_PER_SIGNALS
 _NAMED_WAITS = 3
 _FLOWS_AT_ONCE = 100_000
 _SHARES_AT_ONCE = 100_000
@@ -349,11 +347,11 @@ class LevelRun:
         traffic.advance(until_ns)
         while timers.first_ns() == until_ns:
             self._timed += 1
-            if self._timed >= _EVENTS_PER_SIGNALS:
+            if self._timed >= EVENTS_PER_SIGNALS:
                 self._timed = 0
                 let_signals_in()
             number = timers.take()
-            walk = self._walks[number >> _TIMER_BITS]
+            walk = self._walks[number >> TIMER_BITS]
             walk.handle_timer(number, until_ns)
         return True
 

@@ -15,7 +15,6 @@ from chakram.plan.plan import (
     RankPlan,
     RunSettings,
 )
-from chakram.plan.transport import TransportPlan
 from chakram.predict.routing import Router, ports_of
 from chakram.predict.simulator.burst_size import (
     burst_packets_for,
@@ -38,7 +37,6 @@ from chakram.switch.profiles import Switching
 from chakram.topology.topology import Topology
 
 _NAMED_WAITS = 3
-_NO_LIMIT = 1 << 16
 _BURSTS_TO_KMIN = 4
 _MANY_QUEUE_PAIRS = 1 << 11
 """Number of queue pairs above which 4 KiB pages no longer fit the TLB."""
@@ -201,10 +199,7 @@ def simulate_plan(
             port.name: sum(port.counted(fabric.now_ns)["sent_bytes"])
             for port in switches.model.ports()
         },
-        marked_packets={
-            port.name: sum(port.counted(fabric.now_ns)["marked_packets"])
-            for port in switches.model.ports()
-        },
+        marked_packets=_at_ports(switches, "marked_packets", fabric.now_ns),
         dropped=_dropped(switches, fabric.now_ns),
         cycle=switches.buffer_cycle(),
         drops=_at_ports(switches, "drop_packets", fabric.now_ns),
@@ -265,7 +260,12 @@ def _coarse_burst(plan: Plan, topology: Topology, iterations: int) -> int:
         window_packets=transport.window_bytes // transport.path_mtu,
         links=longest_path(topology),
     )
-    return min(coarse, _marked_alike(topology, transport))
+    kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
+    if kmin_bytes:
+        # A burst enters a queue as a whole, so it must be small compared with these.
+        limit = min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu)
+        coarse = min(coarse, max(1, limit))
+    return coarse
 
 
 def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
@@ -317,17 +317,6 @@ def _disturbed(endpoints: Sequence[Endpoint], faults: int) -> tuple[int, ...]:
         for fault, count in endpoint.engine.faults_disturbed().items():
             totals[fault] += count
     return tuple(totals)
-
-
-def _marked_alike(topology: Topology, transport: TransportPlan) -> int:
-    """Return the maximum burst in packets at which ECN marking stays accurate.
-
-    A burst enters a queue as a whole, so it must be small compared with the thresholds.
-    """
-    kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
-    if not kmin_bytes:
-        return _NO_LIMIT
-    return max(1, min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu))
 
 
 def _settings(
