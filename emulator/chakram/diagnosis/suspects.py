@@ -142,9 +142,7 @@ def _declared_link_faults(variant: Variant) -> Iterator[Case]:
     words = variant.experiment.written.faults.links
     groups: dict[tuple[str, str], list[int]] = {}
     for at, each in enumerate(settings):
-        place = each.link if each.direction == "both" else f"{each.link} "
-        if each.direction != "both":
-            place += each.direction
+        place = f"{each.link} {each.direction}".removesuffix(" both")
         groups.setdefault((_OF_LINK_FAULT[each.kind], place), []).append(at)
     for (cause, place), members in groups.items():
         gone = [settings[at] for at in members]

@@ -227,7 +227,6 @@ def _level_run(
     local_bps = _local_bps(resolved)
     server_of = experiment.fabric.host_names(len(topology.hosts))
     servers: dict[str, int] = {}
-    ports = plan.ports()
     place_of = {}
     for rank in plan.ranks():
         rate_bps = local_bps.get(rank.program.job)
@@ -237,7 +236,7 @@ def _level_run(
                 servers.setdefault(name, len(servers)),
                 *((traffic.add_local_line(rate_bps),) if rate_bps else ()),
             )
-    host_of = {port.number: number_of[port.host] for port in ports}
+    host_of = {port.number: number_of[port.host] for port in plan.ports()}
     ranks = plan.ranks()
     make_run = partial(
         LevelRun,

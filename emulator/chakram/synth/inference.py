@@ -92,20 +92,16 @@ class _Pass:
 
     def __init__(self, settings: LayerSettings, program: RankSynthesizer) -> None:
         self._settings = settings
-        self._layers = LayerProgram(settings, program)
-        self._vocabulary = VocabularyProgram(settings, self._layers, program)
+        self.layers = LayerProgram(settings, program)
+        self._vocabulary = VocabularyProgram(settings, self.layers, program)
         self.embed = self._vocabulary.embed
 
     def add(self, prefix: str, step: int, after: After) -> After:
         """Add embedding and all layers."""
         last = self.embed(prefix, after)
         for layer in range(self._settings.shape.layers):
-            last = self.add_layer(prefix, step, layer, last)
+            last = self.layers.forward(f"{prefix}layer{layer}", layer, last, step)
         return last
-
-    def add_layer(self, prefix: str, step: int, layer: int, after: After) -> After:
-        """Add one layer."""
-        return self._layers.forward(f"{prefix}layer{layer}", layer, after, step)
 
     def answer(self, prefix: str, after: After, answers: int) -> After:
         """Add the scores of *answers* tokens."""
@@ -237,7 +233,7 @@ def _add_prefill(
         first = decode_start + request % trace.decode * trace.decode_tp
         last = pass_.embed(prefix, last)
         for layer in range(trace.shape.layers):
-            last = pass_.add_layer(prefix, 0, layer, last)
+            last = pass_.layers.forward(f"{prefix}layer{layer}", layer, last, 0)
             if layer not in transfers:
                 continue
             name, count = transfers[layer]

@@ -33,7 +33,6 @@ __all__ = ["TIMER_BITS", "RankWalk"]
 TIMER_BITS = 32
 """Timers of walk n are the numbers from n << TIMER_BITS."""
 
-_TIMER_BITS = TIMER_BITS
 _ENDLESS = 1 << 62
 
 

@@ -14,7 +14,6 @@ cdef int QUEUED
 cdef int CE
 cdef int ECT
 cdef int CHOSEN
-cdef int COUNT
 cdef int DESTINATION
 cdef int DSCP
 cdef int ECN

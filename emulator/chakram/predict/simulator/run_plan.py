@@ -56,7 +56,7 @@ class SimulationResult:
         link_bytes: Number of layer-2 bytes in each direction of a link, by the port at
             its start.
         marked_packets: Number of packets marked "congestion experienced", by the port
-            at the start of the link.
+            at the start of the link, only for ports with marks.
         dropped: Number of dropped packets by reason. A burst that crosses links as one
             counts once.
         drops: Number of dropped packets by port, only for ports with drops.
