@@ -250,11 +250,7 @@ def _add_collectives(
     ends_ns: dict[tuple[int, Key], list[int]] = defaultdict(list)
     for record in sorted(results.collectives(), key=lambda each: each.start_ns):
         identity = record.identity
-        if (
-            not record.measured
-            or not record.complete
-            or identity.op is CollectiveOp.BARRIER
-        ):
+        if not record.is_judged:
             continue
         time_ns = record.duration_ns / dilation
         kind = ("size", str(identity.op), identity.nranks, identity.size_bytes)

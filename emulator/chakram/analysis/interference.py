@@ -207,12 +207,7 @@ def _by_kind(
     found: dict[_Kind, list[CollectiveRecord]] = {}
     for record in records:
         identity = record.identity
-        if (
-            identity.key.job == job
-            and record.measured
-            and record.complete
-            and identity.op is not CollectiveOp.BARRIER
-        ):
+        if identity.key.job == job and record.is_judged:
             number = list(CollectiveOp).index(identity.op)
             kind = (number, identity.algorithm, identity.nranks, identity.size_bytes)
             found.setdefault(kind, []).append(record)

@@ -133,10 +133,7 @@ def _jobs(
 
 def _banners(resolved: ResolvedRun, jobs: Sequence[LoadedJob]) -> tuple[str, ...]:
     experiment = resolved.experiment
-    banners = [
-        *job_warnings(jobs),
-        *resolved.warnings(),
-    ]
+    banners = [*job_warnings(jobs), *resolved.warnings()]
     if experiment.faults.drop:
         banners.append(
             f"fault: ports drop {experiment.faults.drop:.2%} of what they receive"
