@@ -89,9 +89,9 @@ def assert_exact(results: RunResults) -> int:
             assert message.received_ns is not None
             total_ns = sum(time_ns for _, time_ns in parts)
             assert total_ns == message.received_ns - message.ready_ns
-        path = critical_path(records, job=job, iteration=iteration)
         last = records.last()
         assert last is not None
+        path = critical_path(records, job=job, iteration=iteration, last=last)
         assert {piece.part for piece in path.pieces}.isdisjoint(
             {Part.UNKNOWN, Part.SCHEDULE}
         )

@@ -18,15 +18,17 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.plan.placement import place
 from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.transport import TransportPlan
+from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.preparation.predictions import (
     alone_events,
     alone_times,
-    simulate,
+    durations,
 )
 from chakram.preparation.schedule_bounds import (
     bounds,
 )
 from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.records.run_records import CollectiveKey
 from chakram.switch.ecmp import DrawnPaths, Flow
 from chakram.switch.profiles import Switching
 from chakram.topology.common_topologies import single_switch
@@ -40,6 +42,14 @@ GBPS = 10**9
 STAR = single_switch(8, GBPS, host_delay_ns=1000)
 CLOS = clos(2, 2, 4, GBPS, 2 * GBPS, host_delay_ns=1000, uplink_delay_ns=1000)
 OVERSUBSCRIBED = clos(2, 1, 4, GBPS, GBPS, host_delay_ns=1000, uplink_delay_ns=1000)
+
+
+def simulated_times(plan: Plan, topology: Topology) -> dict[CollectiveKey, int]:
+    switching = Switching(ecmp=DrawnPaths(seed=1))
+    result = simulate_plan(
+        plan, topology, seed=1, warmup=0, measured=1, switching=switching
+    )
+    return durations(plan, result)
 
 
 def planned(op: CollectiveOp, name: str, topology: Topology, size: int) -> Plan:
@@ -96,7 +106,7 @@ def test_simulated_collective_takes_little_more_than_its_bound(
 ) -> None:
     plan = planned(op, name, topology, 2**18)
     least = bounds(plan, topology).times_ns
-    simulated = simulate(plan, topology, 1, Switching(ecmp=DrawnPaths(seed=1)))
+    simulated = simulated_times(plan, topology)
     ((key, bound_ns),) = least.items()
     assert lowest <= bound_ns / simulated[key] <= 1
 
@@ -120,7 +130,7 @@ def ratio(
         **more,
     )
     least, ceilings, _ = bounds(plan, topology)
-    simulated = simulate(plan, topology, 1, Switching(ecmp=DrawnPaths(seed=1)))
+    simulated = simulated_times(plan, topology)
     ((key, bound_ns),) = least.items()
     return bound_ns / simulated[key], ceilings.get(key, 0) / simulated[key]
 

@@ -20,7 +20,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.control.plan_codec import decode_plan, encode_plan
 from chakram.control.plan_file import decode, encode
 from chakram.foundation.errors import PlanError
-from chakram.predict.bound import bound_ns
 from chakram.predict.simulator.burst_size import program_traffic
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.predict.topology_to_fabric_model import fabric_model
@@ -33,6 +32,7 @@ from chakram.topology.common_topologies import single_switch
 from tests.made_graphs import collective, job
 from tests.made_plans import flow_rows, make_plan, matrix_splits
 from tests.plans import rewritten, saved_plan
+from tests.single_bounds import bound_ns
 from tests.strategies import byte_matrices
 from tests.support import examples
 

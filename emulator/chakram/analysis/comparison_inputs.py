@@ -47,6 +47,7 @@ from chakram.formats.ns3 import read_flow_times
 from chakram.formats.param import Replayed, read_replayed
 from chakram.foundation.bounded_reading import parse_json, read_bounded
 from chakram.foundation.errors import InputError, ResultsError
+from chakram.foundation.grouping import spans
 from chakram.run_directory.manifest import MANIFEST
 from chakram.run_directory.reader import RunResults, open_run, runs_in
 from chakram.summary.run_summary import SIMULATE, Summary
@@ -203,16 +204,12 @@ def _samples(results: RunResults, labels: dict[Key, str]) -> Samples:
     """Return the undilated times of a run's measured iterations, and fill *labels*."""
     found: Samples = defaultdict(lambda: defaultdict(list))
     dilation = results.manifest.dilation
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
-    for rank in results.ranks(whole=True):
-        if not rank.measured:
-            continue
-        place = rank.job, rank.iteration
-        start_ns, end_ns = spans.get(place, (rank.start_ns, rank.end_ns))
-        spans[place] = min(start_ns, rank.start_ns), max(end_ns, rank.end_ns)
+    ranks = [rank for rank in results.ranks(whole=True) if rank.measured]
+    for rank in ranks:
         time_ns = (rank.end_ns - rank.start_ns) / dilation
         found["rank", rank.number][rank.iteration].append(time_ns)
-    for (job, iteration), (start_ns, end_ns) in spans.items():
+    times = (((r.job, r.iteration), r.start_ns, r.end_ns) for r in ranks)
+    for (job, iteration), (start_ns, end_ns) in spans(times).items():
         time_ns = (end_ns - start_ns) / dilation
         found["iteration", job][iteration].append(time_ns)
     _add_collectives(results, found, labels)
@@ -250,14 +247,10 @@ def _add_collectives(
     dilation = results.manifest.dilation
     # Simulators without process groups merge collectives of several groups by name.
     places: dict[tuple[int, Key, str], int] = defaultdict(int)
-    spans: dict[tuple[int, Key], list[int]] = defaultdict(list)
+    ends_ns: dict[tuple[int, Key], list[int]] = defaultdict(list)
     for record in sorted(results.collectives(), key=lambda each: each.start_ns):
         identity = record.identity
-        if (
-            not record.measured
-            or not record.complete
-            or identity.op is CollectiveOp.BARRIER
-        ):
+        if not record.is_judged:
             continue
         time_ns = record.duration_ns / dilation
         kind = ("size", str(identity.op), identity.nranks, identity.size_bytes)
@@ -269,8 +262,8 @@ def _add_collectives(
         seen = (record.iteration, (job, group), identity.name)
         named = ("named", identity.name, places[seen])
         places[seen] += 1
-        spans[record.iteration, named] += (record.start_ns, record.end_ns)
-    for (iteration, named), times_ns in spans.items():
+        ends_ns[record.iteration, named] += (record.start_ns, record.end_ns)
+    for (iteration, named), times_ns in ends_ns.items():
         time_ns = (max(times_ns) - min(times_ns)) / dilation
         found[named][iteration].append(time_ns)
 
@@ -395,15 +388,15 @@ def _of_log(data: bytes, source: str) -> Side:
             f"rank {log.stuck[0]} did not finish",
             "compare with a simulation that ended",
         )
-    spans: dict[Key, list[int]] = defaultdict(list)
+    ends_ns: dict[Key, list[int]] = defaultdict(list)
     places: dict[tuple[int, str], int] = defaultdict(int)
     for node in log.nodes:
         if node.kind == COLLECTIVE_NODE and node.end_ns is not None:
             key = ("named", node.name, places[node.rank, node.name])
             places[node.rank, node.name] += 1
-            spans[key] += (node.start_ns, node.end_ns)
+            ends_ns[key] += (node.start_ns, node.end_ns)
     found: dict[Key, float] = {
-        key: float(max(times_ns) - min(times_ns)) for key, times_ns in spans.items()
+        key: float(max(times_ns) - min(times_ns)) for key, times_ns in ends_ns.items()
     }
     found |= {("rank", each.rank): float(each.end_ns) for each in log.finishes}
     if log.finishes:

@@ -120,9 +120,6 @@ class Records(Protocol):
     is_virtual: bool
     """Whether the run used virtual time, in which the data plane is never late."""
 
-    def last(self) -> Operation | None:
-        """Return the operation that ended last, on ties that of the lowest rank."""
-
     def start_ns(self, rank: int) -> int | None:
         """Return when the iteration of a rank started."""
 
@@ -241,7 +238,7 @@ def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int
 
 
 def critical_path(
-    records: Records, *, job: str, iteration: int, last: Operation | None = None
+    records: Records, *, job: str, iteration: int, last: Operation
 ) -> Path:
     """Return the critical path to the end of an iteration or operation.
 
@@ -249,12 +246,8 @@ def critical_path(
         records: Records of the job in this iteration.
         job: Name of the job.
         iteration: Number of the iteration.
-        last: Operation at whose end the path ends.  None: the one that ended last.
+        last: Operation at whose end the path ends.
     """
-    if last is None:
-        last = records.last()
-    if last is None:
-        return Path(job=job, iteration=iteration, pieces=())
     walk = _Walk(records)
     pieces = list(walk.back_from(last))
     pieces.reverse()

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.grouping import spans
 from chakram.records.run_records import (
     CollectiveRecord,
     RankRecord,
@@ -177,12 +178,8 @@ def _factor(
 
 def _iterations(records: Sequence[RankRecord]) -> list[tuple[int, int]]:
     """Return the first start and the last end of each iteration over its ranks."""
-    bounds: dict[tuple[str, int], tuple[int, int]] = {}
-    for record in records:
-        key = (record.job, record.iteration)
-        start_ns, end_ns = bounds.get(key, (record.start_ns, record.end_ns))
-        bounds[key] = min(start_ns, record.start_ns), max(end_ns, record.end_ns)
-    return list(bounds.values())
+    times = (((r.job, r.iteration), r.start_ns, r.end_ns) for r in records)
+    return list(spans(times).values())
 
 
 def _overlap(
@@ -210,12 +207,7 @@ def _by_kind(
     found: dict[_Kind, list[CollectiveRecord]] = {}
     for record in records:
         identity = record.identity
-        if (
-            identity.key.job == job
-            and record.measured
-            and record.complete
-            and identity.op is not CollectiveOp.BARRIER
-        ):
+        if identity.key.job == job and record.is_judged:
             number = list(CollectiveOp).index(identity.op)
             kind = (number, identity.algorithm, identity.nranks, identity.size_bytes)
             found.setdefault(kind, []).append(record)

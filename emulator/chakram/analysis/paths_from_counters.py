@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from chakram.foundation.grouping import grouped
+
 _PASSES = 40
 _MOST_SWAPS = 200_000
 
@@ -103,9 +105,7 @@ class _Search:
 
     def swapped(self) -> bool:
         """Exchange the paths of two flows, and return whether any were exchanged."""
-        alike: dict[tuple[tuple[str, ...], ...], list[int]] = {}
-        for each in self._order:
-            alike.setdefault(self._flows[each].paths, []).append(each)
+        alike = grouped((self._flows[each].paths, each) for each in self._order)
         found, tried = False, 0
         for members in alike.values():
             for one, two in combinations(members, 2):

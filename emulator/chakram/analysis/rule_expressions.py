@@ -85,7 +85,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": sum,
 }
 _OF_TRUTHS = ("all", "any")
-_SPECIAL = ("known", *_OF_TRUTHS)
+_CALLED = {*_FUNCTIONS, *_OF_TRUTHS, "known"}
+_OPERATORS = {*_ARITHMETIC, *_COMPARISONS}
 
 
 class Expression:
@@ -136,6 +137,7 @@ class Expression:
                 ast.Name()
                 | ast.Attribute()
                 | ast.BoolOp()
+                | ast.BinOp()
                 | ast.Compare()
                 | ast.List()
                 | ast.Tuple()
@@ -144,29 +146,19 @@ class Expression:
                 | ast.boolop()
                 | ast.unaryop()
                 | ast.UnaryOp(op=ast.Not() | ast.USub() | ast.UAdd())
+                | ast.Constant(value=bool() | int() | float() | str() | None)
+                | ast.Subscript(slice=ast.Constant(value=int() | str()))
             ):
                 return
-            case ast.Constant(value=bool() | int() | float() | str() | None):
+            case ast.operator() | ast.cmpop() if type(node) in _OPERATORS:
                 return
-            case ast.operator() if type(node) in _ARITHMETIC:
-                return
-            case ast.cmpop() if type(node) in _COMPARISONS:
-                return
-            case ast.BinOp():
-                return
-            case ast.Subscript(slice=ast.Constant(value=int() | str())):
-                return
-            case ast.Call(func=ast.Name(id=name), keywords=[]) if (
-                name in _FUNCTIONS or name in _SPECIAL
-            ):
-                return
-            case ast.Call(func=ast.Name(id=name)) if (
-                name not in _FUNCTIONS and name not in _SPECIAL
-            ):
-                known = ", ".join(sorted({*_FUNCTIONS, *_SPECIAL}))
+            case ast.Call(func=ast.Name(id=name)) if name not in _CALLED:
+                known = ", ".join(sorted(_CALLED))
                 raise ConfigError(
                     self._where, f"there is no function {name!r}", f"use one of {known}"
                 )
+            case ast.Call(func=ast.Name(), keywords=[]):
+                return
         raise ConfigError(
             self._where,
             f"{self.text!r} contains a part that is not allowed in conditions "

@@ -27,6 +27,7 @@ from chakram.analysis.critical_path import (
     critical_path,
 )
 from chakram.foundation.errors import InputError
+from chakram.foundation.grouping import grouped
 from chakram.run_directory.fault_table import links_of
 from chakram.run_directory.manifest import KILLED, RUNNING, SIMULATE
 from chakram.run_directory.reader import RunResults
@@ -304,9 +305,7 @@ def _ways(flows: pa.Table) -> dict[tuple[str, int, int, int], int]:
         for row in least
         if row["time_ns_min"] is not None
     }
-    of_size: dict[tuple[str, int], list[int]] = {}
-    for (job, _, _, size), time_ns in ways_ns.items():
-        of_size.setdefault((job, size), []).append(time_ns)
+    of_size = grouped(((job, size), ns) for (job, _, _, size), ns in ways_ns.items())
     medians_ns = {key: int(median(found)) for key, found in of_size.items()}
     return {
         key: most_ns if 10 * time_ns > 11 * most_ns else time_ns

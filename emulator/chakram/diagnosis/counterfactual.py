@@ -15,6 +15,7 @@ from typing import Any, Literal
 from chakram.analysis.cause_ranking import Suspect
 from chakram.config.experiment import Experiment, recorded_experiment
 from chakram.foundation.errors import InputError
+from chakram.foundation.grouping import grouped, spans
 from chakram.plan.isolated_collective import job_alone
 from chakram.plan.plan import Plan
 from chakram.plan.port_plan import PortPlan
@@ -24,7 +25,6 @@ from chakram.preparation.host_delays import with_delay
 from chakram.preparation.job_loading import LoadedJob, load_jobs
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.resolved_run import resolve
-from chakram.program.operations import RankProgram
 from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import IterationRow, rows_of
 from chakram.roce.constants import NEVER
@@ -132,17 +132,6 @@ class Variant:
                 update={"faults": written.model_copy(update=kept)}
             )
         return replace(self, experiment=changed)
-
-    def with_programs(self, job: str, programs: Mapping[int, RankProgram]) -> Variant:
-        """Return a variant with other programs for some ranks of a job."""
-        jobs = []
-        for each in self.jobs:
-            if each.name == job:
-                kept = tuple(programs.get(one.rank, one) for one in each.programs)
-                lowered = replace(each.lowered, programs=kept)
-                each = replace(each, lowered=lowered)
-            jobs.append(each)
-        return replace(self, jobs=tuple(jobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,9 +289,7 @@ def _narrowed(
     avoided = {each.port for each in assumed if each.kind == "avoided"}
     if not avoided:
         return ecmp
-    groups: dict[str, list[str]] = {}
-    for end, name in topology.equal_cost().items():
-        groups.setdefault(name, []).append(str(end))
+    groups = grouped((name, str(end)) for end, name in topology.equal_cost().items())
     numbers = {switch: at for at, switch in enumerate(topology.switches)}
     kept = {}
     for name, ends in groups.items():
@@ -376,15 +363,13 @@ def iteration_times(
     """
     settings = plan.agents[0].settings
     table = OperationTable(plan)
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
-    for row in rows_of(IterationRow, result.records.iterations):
-        name, _ = table.rank(row.rank)
-        if row.iteration < settings.warmup or job not in (None, name):
-            continue
-        key = name, row.iteration
-        start_ns, end_ns = spans.get(key, (row.start_ns, row.end_ns))
-        spans[key] = min(start_ns, row.start_ns), max(end_ns, row.end_ns)
-    return {key: end_ns - start_ns for key, (start_ns, end_ns) in spans.items()}
+    found = spans(
+        ((name, row.iteration), row.start_ns, row.end_ns)
+        for row in rows_of(IterationRow, result.records.iterations)
+        for name, _ in (table.rank(row.rank),)
+        if row.iteration >= settings.warmup and job in (None, name)
+    )
+    return {key: end_ns - start_ns for key, (start_ns, end_ns) in found.items()}
 
 
 def mean_time(times_ns: Mapping[tuple[str, int], int]) -> int:
@@ -399,10 +384,9 @@ def recorded_iterations(
 
     The time lasts from the first start to the last end over all ranks, in ns.
     """
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
-    for row in results.ranks(whole=True):
-        if row.measured and job in (None, row.job):
-            key = row.job, row.iteration
-            start_ns, end_ns = spans.get(key, (row.start_ns, row.end_ns))
-            spans[key] = min(start_ns, row.start_ns), max(end_ns, row.end_ns)
-    return {key: end_ns - start_ns for key, (start_ns, end_ns) in spans.items()}
+    found = spans(
+        ((row.job, row.iteration), row.start_ns, row.end_ns)
+        for row in results.ranks(whole=True)
+        if row.measured and job in (None, row.job)
+    )
+    return {key: end_ns - start_ns for key, (start_ns, end_ns) in found.items()}

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from chakram.analysis.simulation_misfit import Message, Pair, pauses
 from chakram.diagnosis.counterfactual import Rerun, recorded_iterations
 from chakram.foundation.errors import InputError
+from chakram.foundation.grouping import grouped
 from chakram.predict.routing import Router, ports_of
 from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import FlowRow, rows_of
@@ -74,10 +75,7 @@ def measured_messages(results: RunResults, job: str | None) -> Messages:
 
 
 def _by_iteration(times_ns: Mapping[tuple[str, int], int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for (_, iteration), time_ns in times_ns.items():
-        found.setdefault(iteration, []).append(time_ns)
-    return found
+    return grouped((at, time_ns) for (_, at), time_ns in times_ns.items())
 
 
 def simulated_messages(run: Rerun, job: str | None) -> Messages:

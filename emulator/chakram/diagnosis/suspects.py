@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from chakram.analysis.cause_ranking import Suspect
 from chakram.diagnosis.counterfactual import Case, Change
 from chakram.diagnosis.design_limits import limits_of, other_jobs
+from chakram.foundation.grouping import grouped
 from chakram.foundation.units import (
     format_rate,
     format_time,
@@ -141,9 +142,7 @@ def _declared_link_faults(variant: Variant) -> Iterator[Case]:
     words = variant.experiment.written.faults.links
     groups: dict[tuple[str, str], list[int]] = {}
     for at, each in enumerate(settings):
-        place = each.link if each.direction == "both" else f"{each.link} "
-        if each.direction != "both":
-            place += each.direction
+        place = f"{each.link} {each.direction}".removesuffix(" both")
         groups.setdefault((_OF_LINK_FAULT[each.kind], place), []).append(at)
     for (cause, place), members in groups.items():
         gone = [settings[at] for at in members]
@@ -249,16 +248,14 @@ def _ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
     for job in variant.jobs:
         if variant.alone not in (None, job.name):
             continue
-        alike: dict[object, list[RankProgram]] = {}
-        for program in job.programs:
-            alike.setdefault(_work(program), []).append(program)
+        alike = grouped((_work(program), program) for program in job.programs)
         for programs in alike.values():
             if len(programs) > 1:
                 named = f"{job.name} rank" if len(variant.jobs) > 1 else "rank"
                 yield from _odd_ranks(job.name, named, programs, time_ns)
 
 
-def _work(program: RankProgram) -> object:
+def _work(program: RankProgram) -> tuple[object, ...]:
     """Return a key that is equal for ranks with the same communication."""
     columns = program.columns
     rows = [row for row, kind in enumerate(columns.kinds) if kind != COMPUTE]
@@ -365,23 +362,25 @@ def _with_columns(
 ) -> Change:
     """Return a change that sets some rows in the columns of a program."""
 
-    def change(of: Variant) -> Variant:
-        now = next(
-            each
-            for one in of.jobs
-            if one.name == job
-            for each in one.programs
-            if each.rank == program.rank
-        )
+    def changed(each: RankProgram) -> RankProgram:
+        if each.rank != program.rank:
+            return each
         columns: dict[str, Any] = {}
         for name, rows in changes.items():
-            columns[name] = array("q", getattr(now.columns, name))
+            columns[name] = array("q", getattr(each.columns, name))
             for row, value in rows.items():
                 columns[name][row] = value
-        changed = replace(now, columns=replace(now.columns, **columns))
-        return of.with_programs(job, {program.rank: changed})
+        return replace(each, columns=replace(each.columns, **columns))
 
-    return change
+    return lambda of: replace(
+        of,
+        jobs=tuple(
+            replace(each, programs=tuple(map(changed, each.programs)))
+            if each.name == job
+            else each
+            for each in of.jobs
+        ),
+    )
 
 
 # Paths.

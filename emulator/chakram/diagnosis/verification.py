@@ -86,12 +86,12 @@ def _verdict(
     where = str(results.path)
     _refuse_long(where, "simulating it took", _recorded_s(results), budget_s)
     base = variant_of(results.manifest, where)
-    watch = _Watch()
+    began_s = time.monotonic()
     recorded_ns = recorded_iterations(results, job)
     # For an interrupted run, simulate only as many iterations as were recorded.
     limit = len({each for _, each in recorded_ns}) if results.incomplete else None
     run = rerun(base, measured=limit)
-    cost_s = watch.elapsed_s()
+    cost_s = time.monotonic() - began_s
     again_ns = run.iterations_ns(job)
     if any(again_ns.get(key) != time_ns for key, time_ns in recorded_ns.items()):
         raise InputError(
@@ -103,7 +103,7 @@ def _verdict(
     cases = _affordable(
         _cases(base, run, results, why, job), where, cost_s, budget_s, say
     )
-    timer = RemovalTimer(base, run, cases, job, watch.at(budget_s), limit)
+    timer = RemovalTimer(base, run, cases, job, began_s + budget_s, limit)
     verdict = _tested(cases, timer, where)
     if has_random_numbers(base):
         verdict = timer.with_intervals(verdict)
@@ -188,7 +188,7 @@ def _of_network(
             "compare the counters of the NICs, nics in run.json",
         )
     say("fitting simulations to the measured messages (--no-verify skips this)")
-    watch = _Watch()
+    began_s = time.monotonic()
     fitted = fit(results, job=job, budget_s=budget_s)
     base, run = fitted.variant, fitted.run
     simulated_ns = mean_time(run.iterations_ns(job))
@@ -210,9 +210,8 @@ def _of_network(
         )
     own = [_fitted_case(found, why) for found, _ in fitted.found]
     is_random = has_random_numbers(base)
-    cost_s = (
-        watch.elapsed_s() / max(1, fitted.simulations) * (SEEDS if is_random else 1)
-    )
+    cost_s = (time.monotonic() - began_s) / max(1, fitted.simulations)
+    cost_s *= SEEDS if is_random else 1
     named = {
         (each.cause, each.place)
         for found, rivals in fitted.found
@@ -227,7 +226,7 @@ def _of_network(
         others = [case for case in others if case.suspect.kind is CauseClass.FAULT]
     cases = [*own, *others]
     timer = RemovalTimer(
-        base, run, cases, job, watch.at(budget_s), fitted.measured, averages=is_random
+        base, run, cases, job, began_s + budget_s, fitted.measured, averages=is_random
     )
     verdict = _tested(cases, timer, str(results.path))
     rivals = {
@@ -407,15 +406,3 @@ def _rare_loss(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
         after_previous=saving,
         rivals=tuple(_suspect_of(each, why) for each in loss.alike),
     )
-
-
-class _Watch:
-    def __init__(self) -> None:
-        self._begin_s = time.monotonic()
-
-    def elapsed_s(self) -> float:
-        return time.monotonic() - self._begin_s
-
-    def at(self, elapsed_s: float) -> float:
-        """Return the value of ``time.monotonic`` after *elapsed_s* seconds."""
-        return self._begin_s + elapsed_s

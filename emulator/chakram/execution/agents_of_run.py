@@ -56,10 +56,8 @@ class AgentsOfRun:
             )
         tls = None
         if place.tls is not None:
-            paths = (place.tls.ca, place.tls.cert, place.tls.key)
-            tls = TlsFiles(
-                **dict(zip(("ca", "cert", "key"), map(Path, paths), strict=True))
-            )
+            ca, cert, key = map(Path, (place.tls.ca, place.tls.cert, place.tls.key))
+            tls = TlsFiles(ca=ca, cert=cert, key=key)
         return await AgentClient.connect(place.target, name=place.name, tls=tls)
 
     def check(self, clients: Mapping[str, AgentClient]) -> None:

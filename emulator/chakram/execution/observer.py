@@ -75,15 +75,7 @@ class Silent:
     def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
         """See ``Progress``."""
 
-    def sample(
-        self,
-        agent: str,
-        sample: AgentSample,
-        *,
-        done: int,
-        total: int,
-        work: CollectivesInFlight | None = None,
-    ) -> None:
+    def sample(self, *_: object, **__: object) -> None:
         """See ``Progress``."""
 
     def note(self, text: str) -> None:

@@ -48,6 +48,7 @@ from chakram.preflight.probe_plan import (
 )
 from chakram.preflight.rate_measurements import (
     JOB,
+    Figures,
     Measurement,
     measurement,
     read_flows,
@@ -426,16 +427,13 @@ class Preflight:
         passes = self._passing(measured)[1]
         for pair in passes:
             a, b = ends = [self.ports[place] for place in pair]
-            figures = measured.alone.get(pair)
+            figures = measured.alone.get(pair, Figures())
             rates = [port.rate_bps for port in ends if port.rate_bps is not None]
             if settings.check_rate and rates:
                 share = rate_share(figures, a, b, self._transport)
                 if share is None or share < settings.min_rate_share:
                     slow[pair] = min(rates)
-            if (
-                figures is not None
-                and figures.retransmitted > settings.max_loss_share * figures.packets
-            ):
+            if figures.retransmitted > settings.max_loss_share * figures.packets:
                 resent.add(pair)
         naks = {pair for pair in passes if measured.evidence[pair].naks}
         unsure = may_lose(passes, resent=resent, naks=naks)

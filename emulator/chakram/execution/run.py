@@ -171,7 +171,6 @@ class Run:
         iterations: int,
     ) -> None:
         self._request = request
-        self._alone = request.alone
         self._experiment = request.experiment
         self._progress = request.progress
         self._interrupts = interrupts
@@ -230,7 +229,10 @@ class Run:
                     f"lab {experiment.lab_name} is up: used as it stands"
                 )
             plan = self._resolved.plan(
-                world.ports, self._run_id, alone=self._alone, psn_seed=self._psn_seed
+                world.ports,
+                self._run_id,
+                alone=self._request.alone,
+                psn_seed=self._psn_seed,
             )
             refuse_large_agents(plan)
             names = {agent.agent for agent in plan.agents}
@@ -355,8 +357,10 @@ class Run:
     ) -> Coroutine[object, object, None] | None:
         """Return a coroutine that starts link faults of these iterations, if any."""
         faults, table, world = self._link_faults, self._table, self._world
-        if faults is None or table is None or world is None or faults.all_began:
+        if faults is None or table is None or world is None:
             return None
+        if None not in faults.times_ns:
+            return None  # all faults have begun
         begun = {(table.rank(number)[0], each) for number, each in iterations}
         beginning = faults.beginning(begun, time.monotonic_ns())
         return world.disturb_links(beginning) if beginning else None

@@ -125,8 +125,9 @@ class Session:
         """
         finish: state.Finish | None = None
         try:
+            own = f"chakram run on {socket.gethostname()}, process {os.getpid()}"
             for client in self._clients.values():
-                await client.attach(controller=_ourselves())
+                await client.attach(controller=own)
             for name, client in self._clients.items():
                 self._spawn(self._follow(client), f"follow-{name}")
             self._spawn(self._keep_time(), "time")
@@ -363,11 +364,6 @@ class Session:
         self._events.put_nowait(
             state.Abort(reason=f"interrupted by {name}", interrupted=True)
         )
-
-
-def _ourselves() -> str:
-    """Describe this controller, for other controllers that find its agents in use."""
-    return f"chakram run on {socket.gethostname()}, process {os.getpid()}"
 
 
 def _clause(error: ChakramError) -> str:

@@ -60,21 +60,22 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentPrepared:
+class _OfAgent:
+    """An event or instruction of one agent."""
+
+    agent: str
+
+
+class AgentPrepared(_OfAgent):
     """An agent has accepted its plan and opened its ports."""
 
-    agent: str
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentArmed:
+class AgentArmed(_OfAgent):
     """An agent waits for the start."""
 
-    agent: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentProgress:
+class AgentProgress(_OfAgent):
     """An agent reports the progress of its ranks.
 
     ``counter`` grows whenever a message or an iteration ends. ``iterations`` is the
@@ -83,7 +84,6 @@ class AgentProgress:
     packets from unexpected addresses only.
     """
 
-    agent: str
     now_ns: int
     counter: int
     iterations: int
@@ -91,35 +91,27 @@ class AgentProgress:
     foreign: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentFinished:
+class AgentFinished(_OfAgent):
     """All foreground ranks of an agent have finished and delivered their records."""
 
-    agent: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentFailed:
+class AgentFailed(_OfAgent):
     """An agent cannot continue."""
 
-    agent: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentLost:
+class AgentLost(_OfAgent):
     """The connection to an agent is lost, perhaps because the controller stalled."""
 
-    agent: str
     reason: str
     controller_stalled: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentStopped:
+class AgentStopped(_OfAgent):
     """An agent has stopped its traffic as instructed and delivered its records."""
-
-    agent: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,11 +147,8 @@ Event = (
 # ---- instructions ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrepareAgent:
+class PrepareAgent(_OfAgent):
     """Send an agent its plan."""
-
-    agent: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,18 +158,14 @@ class ArmAgents:
     agents: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseAgent:
+class ReleaseAgent(_OfAgent):
     """Stop the traffic of an agent after a complete run, and read its last records."""
 
-    agent: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbortAgent:
+class AbortAgent(_OfAgent):
     """Stop the traffic of an agent."""
 
-    agent: str
     reason: str
 
 

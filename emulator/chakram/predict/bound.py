@@ -271,24 +271,6 @@ class ScheduleBounds:
         )
 
 
-def bound_ns(
-    algorithm: Algorithm,
-    *,
-    ranks: Sequence[int],
-    root: int,
-    input_bytes: int,
-    fabric: FabricModel,
-    path_mtu: int,
-    verb: str = "write",
-    matrix: Matrix | None = None,
-) -> int:
-    """Return the minimum time of one schedule: see ``ScheduleBounds``."""
-    bounds = ScheduleBounds(fabric, path_mtu=path_mtu, verb=verb)
-    return bounds.collective_ns(
-        algorithm, ranks=ranks, root=root, input_bytes=input_bytes, matrix=matrix
-    )
-
-
 def _rounded_ns(time_ns: float) -> int:
     """Round down to whole nanoseconds, with a tolerance of 0.01 ns.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.foundation.units import format_rate
 from chakram.plan.transport import PATH_MTUS
@@ -57,54 +57,60 @@ def path_facts(
         address: Address of the receiving port.
         settings: Checks and limits.
     """
-    reached = [
-        path
-        for path in range(len(source_ports))
-        if report is not None and report.largest(packets, path)
-    ]
-    if report is None or not reached:
-        yield _lost(
-            "reach",
-            pair,
-            "no packet arrives",
-            _why_not(report),
-            report is not None and report.is_proof(report.missing),
+    found = report or PathReport()
+    paths = range(len(source_ports))
+    reached = [path for path in paths if found.largest(packets, path)]
+    pair_paths = _Paths(pair, found, reached, packets, source_ports)
+    if not reached:
+        yield pair_paths.lost(
+            "reach", "no packet arrives", _why_not(report), found.missing
         )
         return
-    lost = [path for path in range(len(source_ports)) if path not in reached]
+    lost = [path for path in paths if path not in reached]
     if lost:
-        yield _lost(
+        yield pair_paths.lost(
             "reach",
-            pair,
             f"nothing arrives{_from(lost, source_ports)}",
             "check the equal-cost paths: one of them is broken",
-            report.is_proof(
-                [kind for kind in report.missing if kind[1] not in reached]
-            ),
+            [kind for kind in found.missing if kind[1] not in reached],
         )
     if settings.check_mtu:
-        yield from _mtu_facts(
-            pair, report, reached, packets, source_ports, address, settings
-        )
+        yield from _mtu_facts(pair_paths, address, settings)
     if settings.check_classes:
-        yield from _lost_classes(pair, report, reached, packets, source_ports)
+        yield from _lost_classes(pair_paths)
         # Report the same fault of several classes only once.
-        yield from dict.fromkeys(_class_facts(pair, report))
+        yield from dict.fromkeys(_class_facts(pair, found))
 
 
-def _lost(
-    check: str, pair: tuple[str, str], found: str, hint: str, is_proven: bool
-) -> Fact:
-    """Return a fact about missing probes: failed if they prove loss, else unproven."""
-    if is_proven:
-        return Fact(check, FAILED, pair, found, hint)
-    why = (
-        "but the sender may not have sent them, or the receiver may have had no buffer "
-        "space"
-    )
-    return Fact(
-        check, UNPROVEN, pair, f"{found}, {why}", "check the load of both hosts"
-    )
+class _Paths(NamedTuple):
+    """The probes between a pair of ports, and the paths over which any arrived."""
+
+    pair: tuple[str, str]
+    report: PathReport
+    reached: Sequence[int]
+    packets: Sequence[ProbePacket]
+    source_ports: Sequence[int]
+
+    def lost(
+        self, check: str, found: str, hint: str, kinds: Collection[tuple[int, int]]
+    ) -> Fact:
+        """Return a fact about missing probes: failed if they prove loss, else unproven.
+
+        *kinds* lists kind and path of the missing probes.
+        """
+        if self.report.is_proof(kinds):
+            return Fact(check, FAILED, self.pair, found, hint)
+        why = (
+            "but the sender may not have sent them, or the receiver may have had no "
+            "buffer space"
+        )
+        return Fact(
+            check,
+            UNPROVEN,
+            self.pair,
+            f"{found}, {why}",
+            "check the load of both hosts",
+        )
 
 
 def _why_not(report: PathReport | None) -> str:
@@ -120,14 +126,9 @@ def _why_not(report: PathReport | None) -> str:
 
 
 def _mtu_facts(
-    pair: tuple[str, str],
-    report: PathReport,
-    reached: Sequence[int],
-    packets: Sequence[ProbePacket],
-    source_ports: Sequence[int],
-    address: str,
-    settings: PreflightSettings,
+    paths: _Paths, address: str, settings: PreflightSettings
 ) -> Iterator[Fact]:
+    _, report, reached, packets, source_ports = paths
     needed = settings.path_mtu + headers_bytes(address)
     # Long probes have the data class, so compare only with probes of that class.
     data = packets[0].tos
@@ -147,14 +148,13 @@ def _mtu_facts(
         if passing
         else "and not even those of path MTU 256 do"
     )
-    yield _lost(
+    yield paths.lost(
         "mtu",
-        pair,
         f"packets of {needed} bytes (path MTU {settings.path_mtu}) do not arrive"
         f"{where}, {rest}; {_who_drops(report, kinds)}",
         f"raise the MTU of every port on the path to {needed} bytes or more"
         + (f", or set transport.path_mtu: {passing}" if passing else ""),
-        report.is_proof(kinds),
+        kinds,
     )
 
 
@@ -169,14 +169,9 @@ def _who_drops(report: PathReport, kinds: Collection[tuple[int, int]]) -> str:
     return "no ICMP error arrives: the path silently drops large packets"
 
 
-def _lost_classes(
-    pair: tuple[str, str],
-    report: PathReport,
-    reached: Sequence[int],
-    packets: Sequence[ProbePacket],
-    source_ports: Sequence[int],
-) -> Iterator[Fact]:
+def _lost_classes(pair_paths: _Paths) -> Iterator[Fact]:
     """Yield a fact for each class that is lost on a path on which others arrive."""
+    _, report, reached, packets, source_ports = pair_paths
     # For each DSCP and ECN field, the tested paths over which nothing arrived.
     lost: dict[int, dict[int, set[int]]] = {}
     for number, packet in enumerate(packets):
@@ -191,25 +186,22 @@ def _lost_classes(
     def where(paths: Collection[int]) -> str:
         return "" if len(paths) == len(reached) else _from(paths, source_ports)
 
-    def is_proof(paths: Collection[int], tos: Collection[int]) -> bool:
-        return report.is_proof(
-            [
-                (number, path)
-                for number, path in report.missing
-                if path in paths and packets[number].tos in tos
-            ]
-        )
+    def missing(paths: Collection[int], tos: Collection[int]) -> list[tuple[int, int]]:
+        return [
+            (number, path)
+            for number, path in report.missing
+            if path in paths and packets[number].tos in tos
+        ]
 
     for dscp, by_ecn in lost.items():
         whole = set.intersection(*by_ecn.values())
         if whole:
-            yield _lost(
+            yield pair_paths.lost(
                 "dscp",
-                pair,
                 f"no packet of DSCP {dscp} arrives{where(whole)}",
                 "check for a filter, a policer, or a queue without bandwidth for this "
                 "class",
-                is_proof(whole, [dscp << 2 | ecn for ecn in by_ecn]),
+                missing(whole, [dscp << 2 | ecn for ecn in by_ecn]),
             )
         fields: dict[tuple[int, ...], list[int]] = {}
         for ecn, paths in by_ecn.items():
@@ -217,14 +209,13 @@ def _lost_classes(
                 key = tuple(sorted(paths - whole))
                 fields.setdefault(key, []).append(ecn)
         for paths_of, ecns in fields.items():
-            yield _lost(
+            yield pair_paths.lost(
                 "ecn",
-                pair,
                 f"no packet of DSCP {dscp} with "
                 f"{', '.join(_ECN_NAMES[ecn] for ecn in ecns)} arrives"
                 f"{where(paths_of)}",
                 "configure switches not to drop packets because of their ECN field",
-                is_proof(paths_of, [dscp << 2 | ecn for ecn in ecns]),
+                missing(paths_of, [dscp << 2 | ecn for ecn in ecns]),
             )
 
 

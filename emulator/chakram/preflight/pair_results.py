@@ -115,14 +115,15 @@ def expected_bps(
 
 
 def rate_share(
-    figures: Figures | None,
+    figures: Figures,
     source: PortPlan,
     destination: PortPlan,
     transport: TransportPlan,
 ) -> float | None:
     """Return goodput as a share of the expected payload rate, or None if unknown."""
-    size_bytes = 0 if figures is None else figures.size_bytes
-    expected = expected_bps(source, destination, transport, size_bytes=size_bytes)
+    expected = expected_bps(
+        source, destination, transport, size_bytes=figures.size_bytes
+    )
     return share_of(_goodput(figures), expected)
 
 
@@ -287,8 +288,8 @@ def _path_mtu(longest: int | None, address: str, measured: Measured) -> int | No
     return path_mtu_of(longest, address)
 
 
-def _goodput(figures: Figures | None) -> float | None:
-    if figures is None or not figures.size_bytes or not figures.elapsed_ns:
+def _goodput(figures: Figures) -> float | None:
+    if not figures.size_bytes or not figures.elapsed_ns:
         return None
     return figures.size_bytes * 8e9 / figures.elapsed_ns
 

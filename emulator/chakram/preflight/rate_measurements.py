@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chakram.foundation.errors import PeerError
+from chakram.foundation.grouping import grouped
 from chakram.preflight.report import PreflightSettings
 from chakram.program.operations import (
     Operation,
@@ -88,14 +89,16 @@ class _Programs:
         pair: Pair,
         size_bytes: int,
         *,
-        after: tuple[int, ...],
+        after: tuple[int, ...] | None = None,
         kind: str = "meet",
     ) -> tuple[int, int]:
         """Add a message, and return the indexes of its send and receive operations.
 
         *after* lists operations of the source that must end before the message is sent.
+        None: the last ones.
         """
         source, destination = pair
+        after = self.last[source] if after is None else after
         number = self._numbers.get(pair, 0)
         self._numbers[pair] = number + 1
         sent, received = len(self.operations[source]), len(self.operations[destination])
@@ -133,11 +136,7 @@ class _Programs:
                 self.last[root] = (*self.last[root], *indices)
             # Down: from the root, in the order in which the tree was built.
             for parent, child in tree:
-                _, received = self.message(
-                    (parent, child),
-                    1,
-                    after=self.last[parent],
-                )
+                _, received = self.message((parent, child), 1)
                 self.last[child] = (received,)
 
 
@@ -172,20 +171,9 @@ def measurement(
             _measure_pair(programs, pair, passes, size_of, settings)
     if settings.check_permutation:
         programs.meet(trees)
-        after = dict(programs.last)
-        ends: dict[int, list[int]] = {}
         for pair in permutation:
-            if pair not in both or pair not in passes:
-                continue
-            source, destination = pair
-            sent, received = programs.message(
-                pair,
-                size_of(pair),
-                after=after[source],
-                kind=_ALL,
-            )
-            ends.setdefault(source, []).append(sent)
-            ends.setdefault(destination, []).append(received)
+            if pair in both and pair in passes:
+                programs.message(pair, size_of(pair), kind=_ALL)
     return Measurement(
         programs=tuple(
             program_of(operations, job=JOB, rank=rank, groups=())
@@ -209,10 +197,7 @@ def _measure_pair(
             # Ignore the first message, because it resolves addresses and warms caches.
             for _ in range(settings.pings + 1):
                 sent, received = programs.message(
-                    (source, destination),
-                    PING_BYTES,
-                    after=programs.last[source],
-                    kind=_PING,
+                    (source, destination), PING_BYTES, kind=_PING
                 )
                 programs.last[source] = (sent,)
             # The other rank starts to send when it has received the last message.
@@ -225,12 +210,7 @@ def _measure_pair(
         if way not in passes:
             continue
         source, destination = way
-        sent, received = programs.message(
-            way,
-            size_of(way),
-            after=programs.last[source],
-            kind=_RATE,
-        )
+        sent, received = programs.message(way, size_of(way), kind=_RATE)
         programs.last[source] = (*programs.last[source], sent)
         programs.last[destination] = (*programs.last[destination], received)
 
@@ -240,9 +220,7 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
 
     A tree is a list of (parent, child), in the order of a search from its root.
     """
-    neighbors: dict[int, list[int]] = {}
-    for a, b in sorted(both):
-        neighbors.setdefault(a, []).append(b)
+    neighbors = grouped(sorted(both))
     seen: set[int] = set()
     trees = []
     # The rank that reaches most ranks is the root.  Usually all others are its

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chakram.collectives.schedule import Algorithm, transfer_bytes
 from chakram.collectives.schedule_check import build_schedule
-from chakram.predict.bound import bound_ns
+from chakram.predict.bound import ScheduleBounds
 from chakram.predict.ceiling import ceiling_ns
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.topology.common_topologies import single_switch
@@ -116,13 +116,8 @@ def summarize_algorithm(
         busiest_bytes=max(sent.values(), default=0),
         channels=max(Counter((a, b) for _, a, b in links).values(), default=0),
         queue_pairs=len(links),
-        bound_ns=bound_ns(
-            how,
-            ranks=range(nranks),
-            root=root,
-            input_bytes=input_bytes,
-            fabric=fabric,
-            path_mtu=PATH_MTU,
+        bound_ns=ScheduleBounds(fabric, path_mtu=PATH_MTU).collective_ns(
+            how, ranks=range(nranks), root=root, input_bytes=input_bytes
         ),
         ceiling_ns=ceiling_ns(
             how.op,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,11 +22,11 @@ from chakram.collectives.algorithms import (
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.jobs import Job, Placement, TraceFiles
 from chakram.foundation.errors import PlanError
+from chakram.foundation.grouping import grouped
 from chakram.plan.placement import PlacementOptions
 from chakram.program.job_check import check_job
 from chakram.program.least_bytes import too_small_warnings
 from chakram.program.lowering import (
-    LoweredJob,
     LoweringOptions,
     lower_alike,
     lower_job,
@@ -69,30 +69,19 @@ class LoadedJob:
     producer: str
     digest: str
     nodes: int
-    lowered: LoweredJob
+    programs: tuple[RankProgram, ...]
     warnings: tuple[str, ...]
     size_scale: str
     placement: PlacementOptions
 
     @property
-    def programs(self) -> tuple[RankProgram, ...]:
-        """The programs of all ranks, in ascending order."""
-        return self.lowered.programs
-
-    @property
     def nranks(self) -> int:
         """Number of ranks."""
-        return len(self.lowered.programs)
+        return len(self.programs)
 
 
-def load_jobs(
-    experiment: Experiment, *, on_rank: Callable[[str, int, int], None] | None = None
-) -> list[LoadedJob]:
+def load_jobs(experiment: Experiment) -> list[LoadedJob]:
     """Read and lower the traces of all jobs.
-
-    Args:
-        experiment: The experiment.
-        on_rank: Called with (job, ranks read, total ranks) after every file.
 
     Raises:
         ConfigError: If the experiment requests a trace that cannot be synthesized.
@@ -102,18 +91,13 @@ def load_jobs(
     loaded: list[LoadedJob] = []
     sources = _sources(experiment)
     for job in experiment.jobs:
-
-        def read(done: int, of: int, name: str = job.name) -> None:
-            if on_rank is not None:
-                on_rank(name, done, of)
-
         options = lowering_options(experiment, job, sources)
         if isinstance(job.trace, TraceFiles):
-            found = _loaded_job(job, options, _trace_files(job.trace, read))
+            found = _loaded_job(job, options, _trace_files(job.trace))
         else:
             synthesis = synthesize(job.trace)
             found = _alike_job(job, options, synthesis) or _loaded_job(
-                job, options, synthesized_trace_set(synthesis, on_rank=read)
+                job, options, synthesized_trace_set(synthesis)
             )
         loaded.append(found)
     return loaded
@@ -155,7 +139,7 @@ def _alike_job(
         producer=synthesis.producer,
         digest=traces.digest,
         nodes=traces.nodes,
-        lowered=lowered,
+        programs=lowered.programs,
         warnings=(*lowered.warnings, *too_small_warnings(firsts)),
         size_scale=str(job.size_scale),
         placement=placement_options(job.placement),
@@ -175,7 +159,7 @@ def _loaded_job(job: Job, options: LoweringOptions, traces: TraceSet) -> LoadedJ
         producer=traces.producer,
         digest=traces.digest,
         nodes=sum(map(len, traces.graphs.values())),
-        lowered=lowered,
+        programs=lowered.programs,
         warnings=(
             *(_traffic_warnings(traces) if of_files else ()),
             *traces.notes,
@@ -197,10 +181,9 @@ def _traffic_warnings(traces: TraceSet) -> Iterable[str]:
 
 def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:
     """Return the warnings of jobs, without duplicates of a warning of several jobs."""
-    names: dict[str, list[str]] = {}
-    for job in jobs:
-        for warning in dict.fromkeys(job.warnings):
-            names.setdefault(warning, []).append(job.name)
+    names = grouped(
+        (warning, job.name) for job in jobs for warning in dict.fromkeys(job.warnings)
+    )
     return [
         f"job{'s' if len(of) > 1 else ''} {_listed(of)}: {warning}"
         for warning, of in names.items()
@@ -213,7 +196,7 @@ def _listed(names: list[str]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
-def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> TraceSet:
+def _trace_files(trace: TraceFiles) -> TraceSet:
     options = ReadOptions(
         bytes_per_element=trace.bytes_per_element,
         dependencies=DependencyPolicy(trace.dependencies),
@@ -229,7 +212,6 @@ def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> Trac
             comm_groups=trace.comm_groups,
             kineto=trace.kineto,
             options=options,
-            on_rank=on_rank,
         )
     return load_replicated(
         trace.path,

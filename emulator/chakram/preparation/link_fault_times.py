@@ -84,11 +84,6 @@ class LinkFaults:
             for at_ns in self.times_ns
         ]
 
-    @property
-    def all_began(self) -> bool:
-        """Whether the start time of every fault is known."""
-        return None not in self.times_ns
-
     def banners(self) -> tuple[str, ...]:
         """Return the banners about faults that never started."""
         return tuple(

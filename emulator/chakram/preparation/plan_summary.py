@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import nccl_size_bytes
 from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.predict.simulator.burst_size import algorithm_used, messages_of_splits
 from chakram.preparation.job_loading import LoadedJob, job_warnings
-from chakram.preparation.plan_traffic import (
-    Share,
-    Shares,
-    algorithm_used,
-    messages_of_splits,
-    within_host_bytes,
-)
+from chakram.preparation.plan_traffic import Share, Shares, within_host_bytes
 from chakram.program.operations import split_matrices
 
 if TYPE_CHECKING:
@@ -118,17 +114,15 @@ def summarize_plan(
         overhead_bytes=overhead_bytes_of(plan.family()),
     )
     lines: dict[tuple[object, ...], CollectiveLine] = {}
-    port_bytes: dict[int, int] = {}
+    port_bytes: Counter[int] = Counter()
     messages = payload = 0
     matrices = split_matrices(rank.program for rank in plan.ranks())
     for rank in plan.ranks():
         for share in _count(rank, shares, lines, matrices):
             messages += share.messages
             payload += share.payload_bytes
-            port_bytes[rank.port] = port_bytes.get(rank.port, 0) + share.wire_bytes
-        port_bytes[rank.port] = port_bytes.get(rank.port, 0) - within_host_bytes(
-            rank, shares
-        )
+            port_bytes[rank.port] += share.wire_bytes
+        port_bytes[rank.port] -= within_host_bytes(rank, shares)
     return PlanSummary(
         jobs=tuple(_job_line(job) for job in jobs),
         collectives=tuple(
@@ -263,9 +257,9 @@ def _job_line(job: LoadedJob) -> JobLine:
     )
 
 
-def _least_iteration_ns(plan: Plan, port_bytes: dict[int, int]) -> int | None:
+def _least_iteration_ns(plan: Plan, port_bytes: Counter[int]) -> int | None:
     times = [
-        port_bytes.get(port.number, 0) * 8 * 10**9 // port.rate_bps
+        port_bytes[port.number] * 8 * 10**9 // port.rate_bps
         for port in plan.ports()
         if port.rate_bps is not None
     ]

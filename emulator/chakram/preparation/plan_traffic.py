@@ -7,21 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.schedule import Algorithm, transfer_bytes
-from chakram.collectives.uneven_messages import (
-    matrix_bytes,
-    splits_bytes,
-    uneven_messages,
-)
+from chakram.collectives.uneven_messages import matrix_bytes, uneven_messages
 from chakram.plan.packed_queue_pairs import peers_within_host
 from chakram.plan.wire_cost import wire_bytes
+from chakram.predict.simulator.burst_size import algorithm_used, messages_of_splits
 
 if TYPE_CHECKING:
     from chakram.collectives.split_sizes import Matrix
     from chakram.plan.plan import RankPlan
     from chakram.program.columns import CollectiveUse
-    from chakram.program.operations import RankProgram
 
 
 class Share(NamedTuple):
@@ -104,17 +99,6 @@ class Shares:
         )
 
 
-def algorithm_used(program: RankProgram, use: CollectiveUse) -> Algorithm:
-    """Return the algorithm that a program uses for a collective."""
-    return algorithm_of(
-        use.op,
-        use.algorithm,
-        nranks=len(program.groups[use.group].ranks),
-        root=use.root,
-        listed=program.algorithms,
-    )
-
-
 def within_host_bytes(rank: RankPlan, shares: Shares) -> int:
     """Return how many bytes of a rank's messages do not pass through its port."""
     local = peers_within_host(rank.queue_pairs)
@@ -149,17 +133,3 @@ def within_host_bytes(rank: RankPlan, shares: Shares) -> int:
             shares.on_wire(size) for peer, size in messages if members[peer] in local
         )
     return total
-
-
-def messages_of_splits(
-    program: RankProgram, use: CollectiveUse, how: Algorithm, position: int
-) -> Iterator[tuple[int, int]]:
-    """Yield (destination, size) of the messages of a member in an all_to_all_v."""
-    assert use.splits is not None  # an all_to_all_v has splits
-    own = program.splits[use.splits]
-    return uneven_messages(
-        how,
-        position=position,
-        nranks=len(own.splits.sent_bytes),
-        pair_bytes=splits_bytes(how, own.splits, own.passed_bytes, position=position),
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -161,9 +162,7 @@ def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, in
     port. A simulation gets a single process. The experiment can override all of these
     numbers.
     """
-    count_of: dict[str, int] = {}
-    for port in ports:
-        count_of[port.agent] = count_of.get(port.agent, 0) + 1
+    count_of = Counter(port.agent for port in ports)
     if experiment.agents.shards is not None:
         return dict.fromkeys(count_of, experiment.agents.shards)
     if all(port.open == SIMULATED_PORT for port in ports):

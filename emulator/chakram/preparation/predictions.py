@@ -20,6 +20,7 @@ from statistics import median
 from chakram.config.transport import Faults
 from chakram.fabric.fabric_types.base import FabricKind
 from chakram.foundation.errors import RunFailed
+from chakram.foundation.grouping import grouped
 from chakram.plan.isolated_collective import collective_alone
 from chakram.plan.plan import Plan
 from chakram.predict.simulator.burst_size import longest_path
@@ -109,7 +110,11 @@ def alone_times(
     """
 
     def time_ns(alone: Callable[[], Plan]) -> int:
-        (found_ns,) = simulate(alone(), topology, seed, switching).values()
+        plan_alone = alone()
+        result = simulate_plan(
+            plan_alone, topology, seed=seed, warmup=0, measured=1, switching=switching
+        )
+        (found_ns,) = durations(plan_alone, result).values()
         return found_ns
 
     return smallest_first(
@@ -155,9 +160,7 @@ def _alone_kinds(
     for kind, keys in collective_kinds(plan).items():
         # Groups with the same members have separate queue pairs, and so different
         # paths.
-        by_group: dict[str, list[CollectiveKey]] = {}
-        for key in keys:
-            by_group.setdefault(key.group, []).append(key)
+        by_group = grouped((key.group, key) for key in keys)
         traffic = kind.traffic(path_mtu)
         events = (
             len(topology.links) * _EVENTS_PER_LINK
@@ -169,25 +172,6 @@ def _alone_kinds(
             for same in by_group.values()
         ]
     return found
-
-
-def simulate(
-    plan: Plan, topology: Topology, seed: int, switching: Switching
-) -> dict[CollectiveKey, int]:
-    """Return the time of every collective in one simulated iteration.
-
-    Raises:
-        RunFailed: If the simulated job does not end.
-    """
-    result = simulate_plan(
-        plan,
-        topology,
-        seed=seed,
-        warmup=0,
-        measured=1,
-        switching=switching,
-    )
-    return durations(plan, result)
 
 
 def path_draws(

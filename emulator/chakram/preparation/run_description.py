@@ -133,10 +133,7 @@ def _jobs(
 
 def _banners(resolved: ResolvedRun, jobs: Sequence[LoadedJob]) -> tuple[str, ...]:
     experiment = resolved.experiment
-    banners = [
-        *job_warnings(jobs),
-        *resolved.warnings(),
-    ]
+    banners = [*job_warnings(jobs), *resolved.warnings()]
     if experiment.faults.drop:
         banners.append(
             f"fault: ports drop {experiment.faults.drop:.2%} of what they receive"
@@ -149,18 +146,16 @@ def _banners(resolved: ResolvedRun, jobs: Sequence[LoadedJob]) -> tuple[str, ...
     return tuple(banners)
 
 
+_AGENT_FACTS = ("version", "protocol", "python", "kernel", "host", "compiled")
+
+
 def agent_facts(
     descriptions: Mapping[str, AgentDescription],
 ) -> dict[str, dict[str, object]]:
     """Return the facts about each agent for ``run.json``."""
     return {
         name: {
-            "version": agent.version,
-            "protocol": agent.protocol,
-            "python": agent.python,
-            "kernel": agent.kernel,
-            "host": agent.host,
-            "compiled": agent.compiled,
+            **{fact: getattr(agent, fact) for fact in _AGENT_FACTS},
             "bundle": agent.bundle or None,
             "numa_nodes": list(agent.numa_nodes),
         }

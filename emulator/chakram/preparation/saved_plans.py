@@ -12,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -27,7 +28,6 @@ from chakram.foundation.errors import PlanError
 from chakram.foundation.units import about_size, format_size
 from chakram.preparation.job_loading import LoadedJob, placement_options
 from chakram.preparation.plugin_versions import plug_ins_of
-from chakram.program.lowering import LoweredJob
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -51,14 +51,7 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
             made_by=__version__,
             jobs=tuple(
                 plan_file.SavedJob(
-                    name=job.name,
-                    settings=_settings(experiment, wanted),
-                    trace=job.trace,
-                    producer=job.producer,
-                    digest=job.digest,
-                    nodes=job.nodes,
-                    warnings=job.warnings,
-                    programs=job.programs,
+                    settings=_settings(experiment, wanted), **_shared(job)
                 )
                 for wanted, job in zip(experiment.jobs, jobs, strict=True)
             ),
@@ -135,18 +128,18 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
             )
     return [
         LoadedJob(
-            name=job.name,
-            trace=job.trace,
-            producer=job.producer,
-            digest=job.digest,
-            nodes=job.nodes,
-            lowered=LoweredJob(programs=job.programs, warnings=()),
-            warnings=job.warnings,
+            **_shared(job),
             size_scale=str(wanted.size_scale),
             placement=placement_options(wanted.placement),
         )
         for wanted, job in zip(experiment.jobs, plan.jobs, strict=True)
     ]
+
+
+def _shared(job: LoadedJob | plan_file.SavedJob) -> dict[str, Any]:
+    """Return the values of the fields that loaded and saved jobs have in common."""
+    names = (each.name for each in fields(plan_file.SavedJob))
+    return {name: getattr(job, name) for name in names if name != "settings"}
 
 
 def _settings(experiment: Experiment, job: Job) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.groups import POINT_TO_POINT
-from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Algorithm
 from chakram.collectives.split_sizes import Matrix
+from chakram.foundation.grouping import grouped
 from chakram.plan.plan import Plan, RankPlan
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.predict.bound import ScheduleBounds
@@ -92,33 +92,27 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
     models = _models(plan, topology)
     schedules = _schedule_bounds(plan, models)
     for kind, keys in collective_kinds(plan).items():
-        job, how, members, root, input_bytes, matrix = kind
-        bound = schedules[job].collective_ns(
-            how, ranks=members, root=root, input_bytes=input_bytes, matrix=matrix
+        ceiling = ceiling_ns(
+            kind.how.op,
+            ranks=kind.members,
+            root=kind.root,
+            input_bytes=kind.input_bytes,
+            fabric=models[kind.job],
+            path_mtu=transport.path_mtu,
+            verb=transport.verb,
+            matrix=kind.matrix,
         )
-        ceiling = (
-            None
-            if how.op is CollectiveOp.BARRIER
-            else ceiling_ns(
-                how.op,
-                ranks=members,
-                root=root,
-                input_bytes=input_bytes,
-                fabric=models[job],
-                path_mtu=transport.path_mtu,
-                verb=transport.verb,
-                matrix=matrix,
-            )
-        )
-        times |= dict.fromkeys(keys, bound)
+        times |= dict.fromkeys(keys, kind.bound_ns(schedules))
         if ceiling is not None:
             ceilings |= dict.fromkeys(keys, ceiling)
     times |= _of_sends(plan.ranks(), schedules)
+    return Bounds(times, ceilings, _message_bound(schedules))
 
-    def of_message(job: str, src: int, dst: int, size_bytes: int) -> int:
-        return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
 
-    return Bounds(times, ceilings, of_message)
+def _message_bound(schedules: Mapping[str, ScheduleBounds]) -> FlowBound:
+    return lambda job, src, dst, size_bytes: schedules[job].message_ns(
+        src=src, dst=dst, size_bytes=size_bytes
+    )
 
 
 def _of_sends(
@@ -163,24 +157,13 @@ def level_bounds(
     for kind, keys in collective_kinds(plan, recorded).items():
         if kind.traffic(path_mtu).messages > MOST_TRANSFERS:
             continue
-        bound = schedules[kind.job].collective_ns(
-            kind.how,
-            ranks=kind.members,
-            root=kind.root,
-            input_bytes=kind.input_bytes,
-            matrix=kind.matrix,
-        )
-        times |= dict.fromkeys(keys, bound)
+        times |= dict.fromkeys(keys, kind.bound_ns(schedules))
 
     chosen = [
         rank for rank in plan.ranks() if recorded is None or rank.number in recorded
     ]
     times |= _of_sends(chosen, schedules)
-
-    def of_message(job: str, src: int, dst: int, size_bytes: int) -> int:
-        return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
-
-    return times, of_message
+    return times, _message_bound(schedules)
 
 
 class CollectiveKind(NamedTuple):
@@ -192,6 +175,16 @@ class CollectiveKind(NamedTuple):
     root: int
     input_bytes: int
     matrix: Matrix | None
+
+    def bound_ns(self, schedules: Mapping[str, ScheduleBounds]) -> int:
+        """Return the bound of one collective, given the schedules by job."""
+        return schedules[self.job].collective_ns(
+            self.how,
+            ranks=self.members,
+            root=self.root,
+            input_bytes=self.input_bytes,
+            matrix=self.matrix,
+        )
 
     def traffic(self, path_mtu: int) -> Traffic:
         """Return the approximate traffic of one collective."""
@@ -287,13 +280,7 @@ def fair_times(plan: Plan, topology: Topology) -> FairTimesOf:
         job: FairTimes(model, path_mtu=transport.path_mtu, verb=transport.verb)
         for job, model in _models(plan, topology).items()
     }
-
-    def times_ns(
-        job: str, messages: Sequence[tuple[int, int, int, int]]
-    ) -> Sequence[int]:
-        return of_job[job].times_ns(messages)
-
-    return times_ns
+    return lambda job, messages: of_job[job].times_ns(messages)
 
 
 def _models(
@@ -332,7 +319,4 @@ def _models(
 
 
 def _by_job(plan: Plan) -> dict[str, list[RankPlan]]:
-    by_job: dict[str, list[RankPlan]] = {}
-    for rank in plan.ranks():
-        by_job.setdefault(rank.program.job, []).append(rank)
-    return by_job
+    return grouped((rank.program.job, rank) for rank in plan.ranks())

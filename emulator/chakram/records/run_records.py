@@ -134,6 +134,12 @@ class CollectiveRecord(NamedTuple):
         return self.shares == self.identity.shares
 
     @property
+    def is_judged(self) -> bool:
+        """Whether it is measured and complete, and no barrier, which has no size."""
+        is_barrier = self.identity.op is CollectiveOp.BARRIER
+        return self.measured and self.complete and not is_barrier
+
+    @property
     def duration_ns(self) -> int:
         """Time from the first start (for a barrier, the last start) to the last end."""
         if self.identity.op is CollectiveOp.BARRIER:

@@ -9,8 +9,8 @@ the stages of a pipeline.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+from chakram.foundation.grouping import grouped
 from chakram.program.operations import RankProgram
 
 MOST_RANKS = 4_096
@@ -45,35 +45,20 @@ def recorded_ranks(programs: Sequence[RankProgram]) -> frozenset[int] | None:
     )
 
 
-@dataclass(slots=True)
-class _Forest:
-    """Disjoint sets of numbers, each a tree of parents."""
-
-    count: int
-    parents: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.parents = list(range(self.count))
-
-    def root(self, number: int) -> int:
-        parents = self.parents
-        while parents[number] != number:
-            parents[number] = parents[parents[number]]
-            number = parents[number]
-        return number
-
-    def join(self, one: int, other: int) -> None:
-        roots = sorted((self.root(one), self.root(other)))
-        self.parents[roots[1]] = roots[0]
-
-
 def _related(programs: Sequence[RankProgram], members: int) -> list[list[int]]:
     """Return the sets of programs whose ranks are related, in order of their first.
 
     Related ranks exchange messages, or are in a group of at most *members* ranks.
     """
     place_of = {(each.job, each.rank): place for place, each in enumerate(programs)}
-    forest = _Forest(len(programs))
+    parents = list(range(len(programs)))
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]
+            number = parents[number]
+        return number
+
     for place, program in enumerate(programs):
         related = list(program.peers)
         related += [
@@ -82,8 +67,7 @@ def _related(programs: Sequence[RankProgram], members: int) -> list[list[int]]:
         for rank in related:
             other = place_of.get((program.job, rank))
             if other is not None:
-                forest.join(place, other)
-    sets: dict[int, list[int]] = {}
-    for place in range(len(programs)):
-        sets.setdefault(forest.root(place), []).append(place)
+                first, last = sorted((root(place), root(other)))
+                parents[last] = first
+    sets = grouped((root(place), place) for place in range(len(programs)))
     return list(sets.values())

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import POINT_TO_POINT
+from chakram.foundation.grouping import grouped
 
 if TYPE_CHECKING:
     from chakram.records.run_records import CollectiveIdentity, CollectiveRecord
@@ -36,9 +37,7 @@ class CollectivesInFlight:
     def __init__(
         self, identities: Iterable[CollectiveIdentity], iterations: Mapping[str, int]
     ) -> None:
-        self._order: dict[_Group, list[CollectiveIdentity]] = {}
-        for identity in identities:
-            self._order.setdefault(_group(identity), []).append(identity)
+        self._order = grouped((_group(each), each) for each in identities)
         self._iterations = iterations
         self._done: Counter[_Group] = Counter()
         self._done_bytes = 0

@@ -30,7 +30,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, log10
 
-from chakram.collectives.ops import CollectiveOp
 from chakram.records.run_records import (
     GENERATOR_BOUND_PERCENT,
     CollectiveRecord,
@@ -69,9 +68,9 @@ class KeepingUp:
             packets waited.  None if unknown.
     """
 
-    slowdown: float | None
-    dilation: int | None
-    port_rate_bps: int | None
+    slowdown: float | None = None
+    dilation: int | None = None
+    port_rate_bps: int | None = None
     idle_share: float | None = None
 
 
@@ -120,13 +119,7 @@ def keeping_up(
         dilation: Dilation of the run.
         stretches: Whether the run's time can be dilated.
     """
-    judged = [
-        each
-        for each in collectives
-        if each.measured
-        and each.complete
-        and each.identity.op is not CollectiveOp.BARRIER
-    ]
+    judged = [each for each in collectives if each.is_judged]
     busy_share = generator.busy_share if generator is not None else 0.0
     idle_share = None if generator is None else max(0.0, 1 - busy_share)
     is_saturated = generator is not None and bool(generator.saturated)
@@ -143,18 +136,11 @@ def keeping_up(
             return None
         factor = min(1.0, _ROOMY_SHARE / busy_share) if busy_share else 1.0
         rate_bps = 8e9 * sent_bytes / busy_ns * factor * dilation
-        return KeepingUp(
-            slowdown=None,
-            dilation=None,
-            port_rate_bps=_whole_rate(rate_bps),
-            idle_share=idle_share,
-        )
+        return KeepingUp(port_rate_bps=_whole_rate(rate_bps), idle_share=idle_share)
     slowdown = slowdown_needed(judged, busy_share=busy_share if is_saturated else 0.0)
     is_crowded = idle_share is not None and idle_share > _ROOMY_SHARE
     if is_crowded and slowdown > _CREDIBLE_SLOWDOWN:
-        return KeepingUp(
-            slowdown=None, dilation=None, port_rate_bps=None, idle_share=idle_share
-        )
+        return KeepingUp(idle_share=idle_share)
     return KeepingUp(
         slowdown=slowdown,
         dilation=ceil(dilation * slowdown) if stretches else None,

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
+from chakram.foundation.grouping import grouped
 from chakram.summary.message_summary import SentMessage, SharedPath
 
 SHARED_PATHS_TOLD = 3
@@ -130,11 +131,9 @@ class _UnderWay:
 
 def _by_ways(messages: Iterable[SentMessage]) -> dict[_Ways, list[SentMessage]]:
     """Group messages by their paths through switches.  Skip messages without a path."""
-    found: dict[_Ways, list[SentMessage]] = {}
-    for each in messages:
-        if each.ways and any(each.ways):
-            found.setdefault(each.ways, []).append(each)
-    return found
+    return grouped(
+        (each.ways, each) for each in messages if each.ways and any(each.ways)
+    )
 
 
 def _joined(stays: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

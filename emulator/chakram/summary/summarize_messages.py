@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import NamedTuple
 
+from chakram.foundation.grouping import grouped
 from chakram.plan.wire_cost import serialisation_ns, wire_bytes
 from chakram.summary.bandwidth import jain_index, percentile
 from chakram.summary.message_summary import (
@@ -34,10 +36,6 @@ _NO_MARKS: Mapping[tuple[str, int, int], int] = {}
 _NO_DROPS: Mapping[tuple[str, str], int] = {}
 
 
-def _posted_ns(message: SentMessage) -> int:
-    return message.posted_ns
-
-
 class BusyPeriod(NamedTuple):
     """Messages in flight without a break.  *fan* is their maximum number at once."""
 
@@ -57,7 +55,7 @@ def busy_periods(messages: Iterable[SentMessage]) -> list[BusyPeriod]:
     members: list[SentMessage] = []
     under_way: list[int] = []
     fan = end_ns = 0
-    for message in sorted(messages, key=_posted_ns):
+    for message in sorted(messages, key=attrgetter("posted_ns")):
         while under_way and under_way[0] <= message.posted_ns:
             heappop(under_way)
         if members and not under_way:
@@ -101,13 +99,9 @@ def summarize_messages(
     ]
     if not crossing:
         return None
-    into: dict[tuple[str, int], list[SentMessage]] = {}
-    out: dict[tuple[str, int], list[SentMessage]] = {}
-    pairs: dict[tuple[str, int, int], list[SentMessage]] = {}
-    for each in crossing:
-        into.setdefault((each.job, ports[each.job, each.dst].number), []).append(each)
-        out.setdefault((each.job, ports[each.job, each.src].number), []).append(each)
-        pairs.setdefault((each.job, each.src, each.dst), []).append(each)
+    into = grouped(((m.job, ports[m.job, m.dst].number), m) for m in crossing)
+    out = grouped(((m.job, ports[m.job, m.src].number), m) for m in crossing)
+    pairs = grouped(((m.job, m.src, m.dst), m) for m in crossing)
     summaries = sorted((maker.pair(own) for own in pairs.values()), key=_slowest_first)
     shared_paths = SharedPaths(pairs)
     slowest = [

@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.grouping import grouped, spans
 from chakram.records.run_records import (
     CollectiveIdentity,
     CollectiveKey,
@@ -324,12 +325,7 @@ def _due_times(
     messages: Iterable[SentMessage],
 ) -> dict[tuple[str, int], list[int | None]]:
     """Return how long after posting messages were due, by job and size."""
-    times_ns: dict[tuple[str, int], list[int | None]] = {}
-    for message in messages:
-        times_ns.setdefault((message.job, message.size_bytes), []).append(
-            message.due_ns
-        )
-    return times_ns
+    return grouped(((each.job, each.size_bytes), each.due_ns) for each in messages)
 
 
 def _against_due(
@@ -370,10 +366,7 @@ def _completion(
 
 
 def _ranks(records: Sequence[RankRecord], dilation: int) -> tuple[RankSummary, ...]:
-    by_rank: dict[tuple[str, int], list[RankRecord]] = {}
-    for record in records:
-        if record.measured:
-            by_rank.setdefault((record.job, record.rank), []).append(record)
+    by_rank = grouped(((r.job, r.rank), r) for r in records if r.measured)
     return tuple(
         RankSummary(
             job=job,
@@ -392,15 +385,10 @@ def _ranks(records: Sequence[RankRecord], dilation: int) -> tuple[RankSummary, .
 def _iterations(
     records: Sequence[RankRecord], dilation: int
 ) -> tuple[IterationSummary, ...]:
-    bounds: dict[tuple[str, int], tuple[int, int]] = {}
-    for record in records:
-        if record.measured:
-            key = (record.job, record.iteration)
-            start_ns, end_ns = bounds.get(key, (record.start_ns, record.end_ns))
-            bounds[key] = min(start_ns, record.start_ns), max(end_ns, record.end_ns)
-    by_job: dict[str, list[int]] = {}
-    for (job, _), (start_ns, end_ns) in bounds.items():
-        by_job.setdefault(job, []).append(end_ns - start_ns)
+    bounds = spans(
+        ((r.job, r.iteration), r.start_ns, r.end_ns) for r in records if r.measured
+    )
+    by_job = grouped((job, end - start) for (job, _), (start, end) in bounds.items())
     return tuple(
         IterationSummary(
             job=job,
@@ -418,9 +406,7 @@ def _iterations(
 def _slips(
     records: Sequence[CollectiveRecord], dilation: int
 ) -> tuple[SlipSummary, ...]:
-    by_job: dict[str, list[int]] = {}
-    for record in records:
-        by_job.setdefault(record.identity.key.job, []).append(record.slip_ns)
+    by_job = grouped((each.identity.key.job, each.slip_ns) for each in records)
     return tuple(
         SlipSummary(
             job=job,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from chakram.collectives.groups import ProcessGroup
@@ -74,40 +76,38 @@ class GroupTable:
         self,
         grid: RankGrid,
         purposes: Mapping[str, tuple[str, ...]],
-        divided: Mapping[str, tuple[int, str, str]] | None = None,
+        divided: Mapping[str, tuple[int, str, str]] = MappingProxyType({}),
     ) -> None:
         self.groups: list[ProcessGroup] = []
         self.purposes: dict[str, str] = {}
         """Purpose of each group, by its id."""
-        self._name_of: dict[str, dict[int, str]] = {}
+        self._name_of: defaultdict[str, dict[int, str]] = defaultdict(dict)
         for purpose, dimensions in purposes.items():
-            named = self._name_of[purpose] = {}
             if math.prod(grid.degrees[name] for name in dimensions) == 1:
                 continue
+            seen: set[int] = set()
             for rank in range(grid.nranks):
-                if rank in named:
+                if rank in seen:
                     continue
                 members = grid.members(rank, dimensions)
-                if divided is None or purpose not in divided:
-                    self._add(purpose, members)
+                seen.update(members)
+                if purpose not in divided:
+                    self.add(purpose, members)
                     continue
-                named.update(dict.fromkeys(members, ""))
                 size, part, across = divided[purpose]
                 for start in range(0, len(members), size):
-                    self._add(part, members[start : start + size])
+                    self.add(part, members[start : start + size])
                 for place in range(size):
-                    self._add(across, members[place::size])
-            if divided and purpose in divided:
-                named.clear()
+                    self.add(across, members[place::size])
 
-    def _add(self, purpose: str, members: tuple[int, ...]) -> None:
+    def add(self, purpose: str, members: tuple[int, ...]) -> None:
+        """Add a group with the next id, unless it has one rank."""
         if len(members) == 1:
             return
         name = str(len(self.groups) + 1)
         self.groups.append(ProcessGroup(name=name, ranks=members))
         self.purposes[name] = purpose
-        named = self._name_of.setdefault(purpose, {})
-        named.update(dict.fromkeys(members, name))
+        self._name_of[purpose].update(dict.fromkeys(members, name))
 
     def named(self, purpose: str, rank: int) -> str:
         """Return the id of *rank*'s group, which has several ranks."""

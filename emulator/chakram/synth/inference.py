@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.collectives.groups import ProcessGroup
 from chakram.synth.grid import GroupTable, RankGrid
 from chakram.synth.layer_settings import LayerSettings
 from chakram.synth.layers import (
@@ -93,27 +92,16 @@ class _Pass:
 
     def __init__(self, settings: LayerSettings, program: RankSynthesizer) -> None:
         self._settings = settings
-        self._layers = LayerProgram(settings, program)
-        self._vocabulary = VocabularyProgram(settings, self._layers, program)
+        self.layers = LayerProgram(settings, program)
+        self._vocabulary = VocabularyProgram(settings, self.layers, program)
         self.embed = self._vocabulary.embed
 
     def add(self, prefix: str, step: int, after: After) -> After:
         """Add embedding and all layers."""
         last = self.embed(prefix, after)
         for layer in range(self._settings.shape.layers):
-            last = self.add_layer(prefix, step, layer, last)
+            last = self.layers.forward(f"{prefix}layer{layer}", layer, last, step)
         return last
-
-    def add_layer(self, prefix: str, step: int, layer: int, after: After) -> After:
-        """Add one layer."""
-        shape = self._settings.shape
-        with_experts = shape.layers - shape.dense_layers
-        return self._layers.forward(
-            f"{prefix}layer{layer}",
-            layer,
-            after,
-            dispatch=step * with_experts + layer - shape.dense_layers,
-        )
 
     def answer(self, prefix: str, after: After, answers: int) -> After:
         """Add the scores of *answers* tokens."""
@@ -166,58 +154,42 @@ def synthesize_kv_cache(trace: KvCacheTrace) -> Synthesis:
     the decode instances. Request k goes to prefill instance k and decode instance k,
     each modulo the number of instances.
     """
-    groups: list[ProcessGroup] = []
-    purposes: dict[str, str] = {}
+    groups = GroupTable(RankGrid({}), {})
     prefill_ranks = trace.prefill * trace.prefill_tp
-    for purpose, first, count, tp in (
-        (PREFILL_TENSOR, 0, trace.prefill, trace.prefill_tp),
-        (DECODE_TENSOR, prefill_ranks, trace.decode, trace.decode_tp),
+    for first, end, tp in (
+        (0, prefill_ranks, trace.prefill_tp),
+        (prefill_ranks, trace.nranks, trace.decode_tp),
     ):
-        for instance in range(count if tp > 1 else 0):
-            start = first + instance * tp
-            name = str(len(groups) + 1)
-            groups.append(
-                ProcessGroup(name=name, ranks=tuple(range(start, start + tp)))
-            )
-            purposes[name] = purpose
+        for start in range(first, end, tp):
+            groups.add(TENSOR, tuple(range(start, start + tp)))
     parts = cache_parts(
         trace.shape, prefill_tp=trace.prefill_tp, decode_tp=trace.decode_tp
     )
 
     def graph_of(rank: int) -> TraceGraph:
         program = RankSynthesizer(trace.synth, rank, trace.roofline)
-        group = next((each.name for each in groups if rank in each.ranks), None)
-        if rank < prefill_ranks:
-            _add_prefill(trace, parts, program, group)
-        else:
-            _add_decode(trace, parts, program, group)
+        add = _add_prefill if rank < prefill_ranks else _add_decode
+        add(trace, parts, program, groups)
         return program.graph()
 
     return Synthesis(
         kind=trace.synth,
         nranks=trace.nranks,
-        groups=tuple(groups),
-        purposes=purposes,
+        groups=tuple(groups.groups),
+        purposes={
+            group.name: PREFILL_TENSOR
+            if group.ranks[0] < prefill_ranks
+            else DECODE_TENSOR
+            for group in groups.groups
+        },
         graph_of=graph_of,
     )
-
-
-class _OneGroup(GroupTable):
-    """The tensor-parallel group of one rank's instance."""
-
-    def __init__(self, name: str | None) -> None:
-        super().__init__(RankGrid({}), {})
-        self._tensor = name
-
-    def of(self, purpose: str, rank: int) -> str | None:
-        """Return the instance's group."""
-        return self._tensor if purpose == TENSOR else None
 
 
 def _pass(
     trace: KvCacheTrace,
     program: RankSynthesizer,
-    group: str | None,
+    groups: GroupTable,
     *,
     tp: int,
     tokens: int,
@@ -226,7 +198,7 @@ def _pass(
         LayerSettings(
             shape=trace.shape,
             grid=RankGrid({"tp": tp}),
-            groups=_OneGroup(group),
+            groups=groups,
             tokens=tokens,
             context=trace.prompt,
             bytes_per_element=trace.bytes_per_element,
@@ -249,10 +221,10 @@ def _add_prefill(
     trace: KvCacheTrace,
     parts: dict[tuple[int, int], int],
     program: RankSynthesizer,
-    group: str | None,
+    groups: GroupTable,
 ) -> None:
     instance, position = divmod(program.rank, trace.prefill_tp)
-    pass_ = _pass(trace, program, group, tp=trace.prefill_tp, tokens=trace.prompt)
+    pass_ = _pass(trace, program, groups, tp=trace.prefill_tp, tokens=trace.prompt)
     decode_start = trace.prefill * trace.prefill_tp
     transfers = {last: (name, count) for name, last, count in _transfers(trace)}
     last: After = ()
@@ -261,7 +233,7 @@ def _add_prefill(
         first = decode_start + request % trace.decode * trace.decode_tp
         last = pass_.embed(prefix, last)
         for layer in range(trace.shape.layers):
-            last = pass_.add_layer(prefix, 0, layer, last)
+            last = pass_.layers.forward(f"{prefix}layer{layer}", layer, last, 0)
             if layer not in transfers:
                 continue
             name, count = transfers[layer]
@@ -280,11 +252,11 @@ def _add_decode(
     trace: KvCacheTrace,
     parts: dict[tuple[int, int], int],
     program: RankSynthesizer,
-    group: str | None,
+    groups: GroupTable,
 ) -> None:
     decode_start = trace.prefill * trace.prefill_tp
     instance, position = divmod(program.rank - decode_start, trace.decode_tp)
-    pass_ = _pass(trace, program, group, tp=trace.decode_tp, tokens=1)
+    pass_ = _pass(trace, program, groups, tp=trace.decode_tp, tokens=1)
     last: After = ()
     for request in range(instance, trace.requests, trace.decode):
         first = request % trace.prefill * trace.prefill_tp

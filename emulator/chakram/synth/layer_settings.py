@@ -79,6 +79,11 @@ class LayerSettings:
             return dispatched
         return dispatched * self.token_bytes // self.dispatch_token_bytes
 
+    def dispatch_number(self, turn: int, layer: int) -> int:
+        """Return the number of a layer's dispatch in a pass, counted from 0."""
+        with_experts = self.shape.layers - self.shape.dense_layers
+        return turn * with_experts + layer - self.shape.dense_layers
+
     @property
     def activation_bytes(self) -> int:
         """Bytes of the vectors of a rank's tokens."""

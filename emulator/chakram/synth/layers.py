@@ -69,28 +69,30 @@ class LayerProgram:
         self._rail_group = settings.groups.of(EXPERT_RAIL, rank.rank)
         self._position = settings.grid.position(rank.rank, "ep")
 
-    def forward(self, name: str, layer: int, after: After, *, dispatch: int) -> After:
+    def forward(self, name: str, layer: int, after: After, turn: int) -> After:
         """Add the forward pass of a layer.
 
         Args:
             name: Prefix of the names of the nodes.
             layer: Number of the layer in the model.
             after: Nodes for which the layer waits.
-            dispatch: Number of the dispatch, if the layer has experts.
+            turn: Number of earlier passes in this direction.
         """
         last = self.gather(f"{name}.attention", after)
         last = self._attention(name, last, 1)
         last = self.scatter(f"{name}.attention", last)
         if self._settings.shape.has_experts(layer):
+            dispatch = self._settings.dispatch_number(turn, layer)
             return self._experts_forward(name, last, dispatch)
         last = self.gather(f"{name}.ffn", last)
         last = self._network(f"{name}.ffn", last, self._settings.shape.ffn_parameters)
         return self.scatter(f"{name}.ffn", last)
 
-    def backward(self, name: str, layer: int, after: After, *, dispatch: int) -> After:
+    def backward(self, name: str, layer: int, after: After, turn: int) -> After:
         """Add the backward pass of a layer. The arguments are those of ``forward``."""
         s = self._settings
         if s.shape.has_experts(layer):
+            dispatch = s.dispatch_number(turn, layer)
             last = self._experts_backward(name, after, dispatch)
         else:
             last = self._gather_again(f"{name}.ffn", after)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Matrix
+from chakram.synth.grid import GroupTable, RankGrid
 from chakram.synth.trace_builder import (
     After,
     RankSynthesizer,
@@ -170,23 +171,16 @@ def synthesize_collectives(
         splits: By stream number, the matrices that its all-to-alls use in round-robin
             order.
     """
-    groups: list[ProcessGroup] = []
-    purposes: dict[str, str] = {}
-    name_of: list[dict[int, str]] = []
+    groups = GroupTable(RankGrid({}), {})
     for number, stream in enumerate(trace.streams):
-        named: dict[int, str] = {}
         for ranks in stream.groups(trace.ranks):
-            name = str(len(groups) + 1)
-            groups.append(ProcessGroup(name=name, ranks=ranks))
-            purposes[name] = f"stream {number}"
-            named.update(dict.fromkeys(ranks, name))
-        name_of.append(named)
+            groups.add(f"stream {number}", ranks)
 
     def graph_of(rank: int) -> TraceGraph:
         program = RankSynthesizer(trace.synth, rank, _NO_COMPUTATION)
         for number, stream in enumerate(trace.streams):
             last: After = ()
-            group = groups[int(name_of[number][rank]) - 1]
+            group = groups.groups[int(groups.named(f"stream {number}", rank)) - 1]
             for index, size_bytes in enumerate(stream.contributions):
                 name = f"stream{number}.{stream.op}{index}"
                 gap_ns = stream.gap_ns if index else stream.start_ns
@@ -227,8 +221,7 @@ def synthesize_collectives(
         return program.graph()
 
     def group_of(group: str, rank: int) -> str:
-        number = next(at for at, each in enumerate(name_of) if each[0] == group)
-        return name_of[number][rank]
+        return groups.named(groups.purposes[group], rank)
 
     has_messages = any(stream.op == "send_recv" for stream in trace.streams)
     alike = AlikeRanks(
@@ -237,8 +230,8 @@ def synthesize_collectives(
     return Synthesis(
         kind=trace.synth,
         nranks=trace.ranks,
-        groups=tuple(groups),
-        purposes=purposes,
+        groups=tuple(groups.groups),
+        purposes=groups.purposes,
         graph_of=graph_of,
         # Uneven splits, and the peers of messages, differ between ranks.
         alike=None if splits or has_messages else alike,

@@ -153,9 +153,8 @@ class LawRouter:
 
     def received(self, dispatch: int, position: int) -> tuple[int, ...] | None:
         """Return bytes to *position* from each rank, or None if all are equal."""
-        if self.law.law == "balanced" or self.nranks == 1:
-            return None
-        return (self._row(dispatch)[position],) * self.nranks
+        row = self.sent(dispatch, position)
+        return None if row is None else (row[position],) * self.nranks
 
     def to_nodes(
         self, dispatch: int, ranks_per_node: int, limit: int

@@ -184,26 +184,15 @@ def _sizes(trace: settings.RandomPairsTrace) -> Callable[[Random], int]:
     return lambda draw: drawn_size(points, draw)
 
 
-def synthesized_trace_set(
-    synthesis: Synthesis, *, on_rank: Callable[[int, int], None] | None = None
-) -> TraceSet:
+def synthesized_trace_set(synthesis: Synthesis) -> TraceSet:
     """Return the trace set that ``chakram trace synth`` would write.
 
     The traces are encoded and decoded, so the result is the same as from files,
     including digest and offsets.
-
-    Args:
-        synthesis: The synthetic trace set.
-        on_rank: Called with (number of ranks done, number of ranks) after every rank.
     """
-    traces = {}
-    for rank in range(synthesis.nranks):
-        traces[rank] = _read_back(synthesis, rank)
-        if on_rank is not None:
-            on_rank(rank + 1, synthesis.nranks)
     return assemble(
         name=f"synth:{synthesis.kind}",
-        traces=traces,
+        traces={rank: _read_back(synthesis, rank) for rank in range(synthesis.nranks)},
         file_groups={group.name: group.ranks for group in synthesis.groups},
     )
 

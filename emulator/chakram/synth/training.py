@@ -193,11 +193,6 @@ class _RankTraining:
     def _prefix(self, turn: Turn) -> str:
         return f"micro{turn.micro_batch}." if self._trace.micro_batches > 1 else ""
 
-    def _dispatch_number(self, turn: Turn, layer: int) -> int:
-        shape = self._settings.shape
-        with_experts = shape.layers - shape.dense_layers
-        return turn.micro_batch * with_experts + layer - shape.dense_layers
-
     def _forward(self, turn: Turn, after: After, posted_after: After) -> After:
         prefix = self._prefix(turn)
         last = self._receive(f"{prefix}forward", -1, turn, after, posted_after)
@@ -212,7 +207,7 @@ class _RankTraining:
                 f"{prefix}layer{layer}.forward",
                 layer,
                 both(last, weights),
-                dispatch=self._dispatch_number(turn, layer),
+                turn.micro_batch,
             )
             weights = upcoming
         if self._stage == self._stages - 1:
@@ -242,7 +237,7 @@ class _RankTraining:
                 name,
                 layer,
                 both(last, weights),
-                dispatch=self._dispatch_number(turn, layer),
+                turn.micro_batch,
             )
             weights = upcoming
             part = self._scatter_gradients(name, layer, last)

@@ -8,12 +8,13 @@ import pytest
 
 from chakram.collectives.algorithms import AUTO, algorithm
 from chakram.collectives.ops import CollectiveOp
-from chakram.predict.bound import ScheduleBounds, bound_ns
+from chakram.predict.bound import ScheduleBounds
 from chakram.predict.ceiling import ceiling_ns
 from chakram.predict.paths import FabricModel
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.topology.common_topologies import single_switch
 from tests.leaf_spines import clos
+from tests.single_bounds import bound_ns
 
 GBPS = 10**9
 DELAY_NS = 1_000

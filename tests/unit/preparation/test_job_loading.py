@@ -26,16 +26,6 @@ def test_a_synthetic_job_is_the_same_as_its_files(tmp_path: Path) -> None:
     assert read.nranks == 4
 
 
-def test_reading_reports_progress(tmp_path: Path) -> None:
-    write_synthesis(tmp_path, moe(ranks=2, ep=2, dp=1))
-    told: list[tuple[str, int, int]] = []
-    load_jobs(
-        parse_experiment(of_files(tmp_path)),
-        on_rank=lambda *args: told.append(args),
-    )
-    assert told == [("moe", 1, 2), ("moe", 2, 2)]
-
-
 def test_missing_trace_is_refused() -> None:
     experiment = parse_experiment(of_files("/nowhere/x"))
     with pytest.raises(TraceError, match="/nowhere"):

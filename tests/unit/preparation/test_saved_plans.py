@@ -13,7 +13,6 @@ from chakram.foundation.errors import PlanError
 from chakram.preparation.job_loading import load_jobs
 from chakram.preparation.resolved_run import load_run
 from chakram.preparation.saved_plans import load_plan, save_plan
-from chakram.program.lowering import LoweredJob
 from chakram.synth.settings import MoeTrace
 from chakram.synth.synthesize import synthesize, write_synthesis
 from tests.experiments import planned_run
@@ -145,7 +144,7 @@ def test_plan_that_cannot_be_read_back_is_not_written(folder: Path) -> None:
     (job,) = load_jobs(experiment)
     first = program(0, [world_group(17_000)], [collective("all_reduce", 64)])
     many = tuple(replace(first, rank=rank) for rank in range(17_000))
-    job = replace(job, lowered=LoweredJob(programs=many, warnings=()))
+    job = replace(job, programs=many)
     with pytest.raises(PlanError, match="could not be read again: 289000000 members"):
         save_plan(folder / "p.plan", experiment, [job])
     assert not list(folder.glob("p.plan*"))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from chakram.collectives.algorithms.base import turns_by
 from chakram.collectives.schedule import (
@@ -26,6 +27,9 @@ from chakram.collectives.uneven_messages import (
     uneven_message_bytes,
     uneven_share,
 )
+
+_EMPTY = partial(array, "q")
+_FROM_ZERO = partial(array, "q", (0,))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,24 +76,24 @@ class MessageColumns:
     """
 
     nranks: int
-    first_send: array[int]
-    peers: array[int]
-    sizes: array[int]
-    steps: array[int]
-    channels: array[int]
-    reduced: array[int]
-    receives: array[int]
-    waits: array[int]
-    first_receive: array[int]
-    first_dependent: array[int]
-    dependents: array[int]
-    first_group: array[int]
-    needs: array[int]
-    first_member: array[int]
-    members: array[int]
+    first_send: array[int] = field(default_factory=_FROM_ZERO)
+    peers: array[int] = field(default_factory=_EMPTY)
+    sizes: array[int] = field(default_factory=_EMPTY)
+    steps: array[int] = field(default_factory=_EMPTY)
+    channels: array[int] = field(default_factory=_EMPTY)
+    reduced: array[int] = field(default_factory=_EMPTY)
+    receives: array[int] = field(default_factory=_EMPTY)
+    waits: array[int] = field(default_factory=_EMPTY)
+    first_receive: array[int] = field(default_factory=_FROM_ZERO)
+    first_dependent: array[int] = field(default_factory=_FROM_ZERO)
+    dependents: array[int] = field(default_factory=_EMPTY)
+    first_group: array[int] = field(default_factory=_FROM_ZERO)
+    needs: array[int] = field(default_factory=_EMPTY)
+    first_member: array[int] = field(default_factory=_FROM_ZERO)
+    members: array[int] = field(default_factory=_EMPTY)
     rotates: bool = False
     turn: int = 0
-    chunk_sizes: array[int]
+    chunk_sizes: array[int] = field(default_factory=_EMPTY)
     awaits_sends: bool = True
     batch: int = 0
     in_turn: bool = False
@@ -169,24 +173,16 @@ def collective_columns(
 
 def message_columns(size_bytes: int) -> MessageColumns:
     """Return one message from position 0 to position 1."""
-    return MessageColumns(
-        nranks=2,
-        first_send=array("q", (0, 1, 1)),
-        peers=array("q", (1,)),
-        sizes=array("q", (size_bytes,)),
-        steps=array("q", (0,)),
-        channels=array("q", (0,)),
-        reduced=array("q", (0,)),
-        receives=array("q", (0,)),
-        waits=array("q", (0,)),
-        first_receive=array("q", (0, 0, 1)),
-        first_dependent=array("q", (0, 0)),
-        dependents=array("q"),
-        first_group=array("q", (0, 0, 0)),
-        needs=array("q"),
-        first_member=array("q", (0,)),
-        members=array("q"),
-        chunk_sizes=array("q"),
+    sent, received = (
+        LocalTransfer(step=0, peer=peer, chunk=0, channel=0, message=0)
+        for peer in (1, 0)
+    )
+    return _listed(
+        [
+            RankSchedule(sends=(sent,), receives=()),
+            RankSchedule(sends=(), receives=(received,)),
+        ],
+        size_of=lambda *_: size_bytes,
     )
 
 
@@ -225,26 +221,7 @@ def _listed(
 
     If *nranks* is given, the only share is that of position 0, and the kind rotates.
     """
-    columns = MessageColumns(
-        nranks=nranks or len(shares),
-        first_send=array("q", (0,)),
-        peers=array("q"),
-        sizes=array("q"),
-        steps=array("q"),
-        channels=array("q"),
-        reduced=array("q"),
-        receives=array("q"),
-        waits=array("q"),
-        first_receive=array("q", (0,)),
-        first_dependent=array("q", (0,)),
-        dependents=array("q"),
-        first_group=array("q", (0,)),
-        needs=array("q"),
-        first_member=array("q", (0,)),
-        members=array("q"),
-        rotates=nranks is not None,
-        chunk_sizes=array("q"),
-    )
+    columns = MessageColumns(nranks=nranks or len(shares), rotates=nranks is not None)
     places = [_places(share) for share in shares]
     for position, share in enumerate(shares):
         groups: dict[tuple[int, ...], list[int]] = {}

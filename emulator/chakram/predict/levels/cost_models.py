@@ -53,7 +53,6 @@ from chakram.predict.levels.level_network import LevelLink
 from chakram.predict.levels.message_times import LevelTimes
 
 ASTRA_SIM_AWARE = "astra-sim-aware"
-ASTRA_SIM_UNAWARE = "astra-sim-unaware"
 ASTRA_SIM_NS3 = "astra-sim-ns3"
 
 _BITS_PER_BYTE_NS = 8_000_000_000
@@ -142,18 +141,14 @@ class AstraSimDivision(Division):
 
 def _added_up(how: Algorithm, nranks: int) -> ReducedBytes:
     if isinstance(how, BinaryTreeAllReduce):
-        return _with_trees(how, nranks)
+        return lambda transfer, size_bytes: (
+            size_bytes
+            if transfer.reduce or not how.is_leaf(transfer.dst, nranks)
+            else 0
+        )
     if isinstance(how, HalvingDoublingAllReduce | HalvingDoublingReduceScatter):
         return _with_halves
     return whole_message
-
-
-def _with_trees(how: BinaryTreeAllReduce, nranks: int) -> ReducedBytes:
-    def reduced(transfer: Transfer, size_bytes: int) -> int:
-        is_last = not transfer.reduce and how.is_leaf(transfer.dst, nranks)
-        return 0 if is_last else size_bytes
-
-    return reduced
 
 
 def _with_halves(transfer: Transfer, size_bytes: int) -> int:

@@ -4,8 +4,8 @@ cimport cython
 
 from chakram.predict.levels.messages cimport MessageLevel
 
-cdef int _ARRIVED, _CARRIED, _CLASS, _DOWN, _END, _FROM, _HOST, _KINDS, _LEFT_AT
-cdef int _LINK, _NONE, _POSTED, _ROUTER, _SHARE, _SLOT, _TO, _UP, _WHERE
+cdef int _ARRIVED, _CARRIED, _CLASS, _DOWN, _END, _KINDS, _LEFT_AT
+cdef int _LINK, _NONE, _POSTED, _ROUTER, _SLOT, _UP, _WHERE
 cdef long long _SHARES, _NEVER
 cdef double _NOTHING_BYTES, _LEAST_PART, _BITS_PER_BYTE_NS
 

@@ -34,11 +34,6 @@ from chakram.records.row_layout import (
 
 __all__ = ["Traffic"]
 
-_LAST_NS = LAST_INSTANT_NS
-_EVENTS_PER_SIGNALS = EVENTS_PER_SIGNALS
-_START = CAUSE_START
-_OPERATION = CAUSE_OPERATION
-_MESSAGE = CAUSE_MESSAGE
 _YEAR_NS = 365 * 24 * 3600 * 10**9
 
 _NONE = row_offsets.NONE
@@ -273,7 +268,9 @@ class Traffic(Kinds):
         at = self._position_row(share)
         first = self._positions[at + _FIRST_SEND]
         last = self._positions[at + _POSITION + _FIRST_SEND]
-        cause = _START if self._shares[row + _RELEASED] == _NONE else _OPERATION
+        cause = (
+            CAUSE_START if self._shares[row + _RELEASED] == _NONE else CAUSE_OPERATION
+        )
         batch = self._shapes[shape + _BATCH]
         if batch:
             last = first + batch
@@ -513,7 +510,7 @@ class Traffic(Kinds):
             + self._sends[send * _SEND + _RECEIVE]
         )
         # The rank of the sender identifies the cause of a send.
-        cause = _MESSAGE + (self._shares[sender * _SHARE + _RANK] << 2)
+        cause = CAUSE_MESSAGE + (self._shares[sender * _SHARE + _RANK] << 2)
         if self._shapes[self._shares[row + _KIND] * _SHAPE + _BATCH]:
             self._follow(share, first_send, cause)
             return
@@ -600,7 +597,7 @@ class Traffic(Kinds):
         self._flows[row + 17] = cause & 3
         self._flows[row + 18] = cause >> 2
         self._flows[row + 19] = (
-            self._shares[share + _RELEASED] if cause == _OPERATION else 0
+            self._shares[share + _RELEASED] if cause == CAUSE_OPERATION else 0
         )
         for place in range(row + 20, row + _FLOW):
             self._flows[place] = _NONE
@@ -635,18 +632,18 @@ class Traffic(Kinds):
                 return bool(self.done)
             if self._flows_used >= most_flows * _FLOW:
                 return True
-            if at_ns > _LAST_NS:
+            if at_ns > LAST_INSTANT_NS:
                 raise RunFailed(
                     "simulation",
-                    f"would take more than {_LAST_NS // _YEAR_NS} years of virtual "
-                    "time",
+                    f"would take more than {LAST_INSTANT_NS // _YEAR_NS} years of "
+                    "virtual time",
                     "raise the rates of links, or lower delays, gaps, starts and "
                     "compute.scale",
                 )
             self.now_ns = at_ns
             self.events += 1
             self._work += 1
-            if self._work >= _EVENTS_PER_SIGNALS:
+            if self._work >= EVENTS_PER_SIGNALS:
                 self._work = 0
                 let_signals_in()
             what = coming.take()

@@ -7,7 +7,7 @@ from chakram.replay.compute_streams cimport ComputeStreams
 from chakram.replay.rank_progress cimport Activity
 from chakram.replay.readiness cimport Readiness
 
-cdef int _COMPUTE, _NOTHING
+cdef int COMPUTE, NOTHING
 cdef long long _ENDLESS
 
 

@@ -33,9 +33,6 @@ __all__ = ["TIMER_BITS", "RankWalk"]
 TIMER_BITS = 32
 """Timers of walk n are the numbers from n << TIMER_BITS."""
 
-_TIMER_BITS = TIMER_BITS
-_NOTHING = NOTHING
-_COMPUTE = COMPUTE
 _ENDLESS = 1 << 62
 
 
@@ -130,7 +127,7 @@ class RankWalk:
         if self.iterations == 0:
             self.is_finished = True
         else:
-            self._set_timer(self._offset_ns, _NOTHING)
+            self._set_timer(self._offset_ns, NOTHING)
 
     def handle_timer(self, number: int, now_ns: int) -> None:
         """End a computation or pause that is over, or start an operation that is due.
@@ -140,7 +137,7 @@ class RankWalk:
             now_ns: Current time.
         """
         index = number - self._first_timer - 1
-        if index == _NOTHING:
+        if index == NOTHING:
             self._start_iteration(now_ns)
             return
         if index >= self._operations:
@@ -224,13 +221,13 @@ class RankWalk:
         if self.iteration == self.iterations:
             self.is_finished = True
         else:
-            self._set_timer(end_ns + self._gap_ns, _NOTHING)
+            self._set_timer(end_ns + self._gap_ns, NOTHING)
 
     def _run(self, now_ns: int) -> None:
         """Start all ready operations, in the order of the policy."""
         readiness = self._readiness
         index = readiness.take()
-        while index != _NOTHING:
+        while index != NOTHING:
             due_ns = now_ns
             if self._starts_ns is not None:
                 due_ns = self._iteration_start_ns + self._starts_ns[index]
@@ -243,7 +240,7 @@ class RankWalk:
 
     def _start(self, index: int, now_ns: int) -> None:
         """Start an operation, or queue it for its stream."""
-        if self._kinds[index] != _COMPUTE:
+        if self._kinds[index] != COMPUTE:
             slip_ns = 0
             if self._starts_ns is not None:
                 slip_ns = now_ns - (self._iteration_start_ns + self._starts_ns[index])

@@ -6,9 +6,9 @@ from chakram.predict.levels.pending_messages cimport Traffic
 from chakram.predict.levels.program_walk cimport RankWalk
 from chakram.predict.simulator.event_queue cimport Events
 
-cdef int _COLUMNS, _FIRST, _GROUP, _KEY, _NONE, _OPEN, _OPERATION, _PART, _TIMER_BITS
+cdef int _COLUMNS, _FIRST, _GROUP, _KEY, _NONE, _OPEN, _OPERATION, _PART, TIMER_BITS
 cdef int _WALK
-cdef long long _EVENTS_PER_SIGNALS, _FLOWS_AT_ONCE, _REPORT_AFTER, _SHARES_AT_ONCE
+cdef long long EVENTS_PER_SIGNALS, _FLOWS_AT_ONCE, _REPORT_AFTER, _SHARES_AT_ONCE
 
 
 cdef class _Group:

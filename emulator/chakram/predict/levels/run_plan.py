@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
@@ -29,15 +29,13 @@ from chakram.records.row_layout import ITERATION_FIELDS, SHARE_FIELDS, RecordRow
 
 if TYPE_CHECKING:
     from chakram.collectives.split_sizes import Matrix
-    from chakram.plan.plan import Plan, RunSettings
+    from chakram.plan.plan import Plan
     from chakram.predict.levels.cost_models import Division
     from chakram.program.operations import RankProgram
 
 __all__ = ["LevelResult", "LevelRun", "LocalPlace"]
 
-_TIMER_BITS = TIMER_BITS
 _NONE = row_offsets.NONE
-_EVENTS_PER_SIGNALS = EVENTS_PER_SIGNALS
 _NAMED_WAITS = 3
 _FLOWS_AT_ONCE = 100_000
 _SHARES_AT_ONCE = 100_000
@@ -136,9 +134,6 @@ class LevelRun:
         host_of: For each port, the number of its host.
         division: Division of collectives into parts, which run one after another.
         places: For each rank number, the handling of its messages within its server.
-        warmup: Number of iterations before the measured ones, if different from the
-            plan.
-        measured: Number of measured iterations, if different from the plan.
         recorded: Numbers of the ranks whose communications have rows. None: all.
         fold: Whether to simulate the first rank only, because all ranks do the same at
             the same times (``chakram.predict.levels.symmetry``).
@@ -158,8 +153,6 @@ class LevelRun:
         host_of: Mapping[int, int],
         division: Division,
         places: Mapping[int, LocalPlace] | None = None,
-        warmup: int | None = None,
-        measured: int | None = None,
         recorded: Container[int] | None = None,
         fold: bool = False,
     ) -> None:
@@ -188,9 +181,7 @@ class LevelRun:
             (rank.program.job, rank.program.rank): rank.number for rank in ranks
         }
         settings_of = {
-            rank.number: _settings(agent.settings, warmup, measured)
-            for agent in plan.agents
-            for rank in agent.ranks
+            rank.number: agent.settings for agent in plan.agents for rank in agent.ranks
         }
         self._timers = Events()
         self._walks: list[RankWalk] = []
@@ -356,11 +347,11 @@ class LevelRun:
         traffic.advance(until_ns)
         while timers.first_ns() == until_ns:
             self._timed += 1
-            if self._timed >= _EVENTS_PER_SIGNALS:
+            if self._timed >= EVENTS_PER_SIGNALS:
                 self._timed = 0
                 let_signals_in()
             number = timers.take()
-            walk = self._walks[number >> _TIMER_BITS]
+            walk = self._walks[number >> TIMER_BITS]
             walk.handle_timer(number, until_ns)
         return True
 
@@ -551,16 +542,3 @@ def _repeated(rows: array[int], width: int, numbers: Sequence[int]) -> array[int
         block[1::width] = array("q", numbers)
         found.extend(block)
     return found
-
-
-def _settings(
-    settings: RunSettings, warmup: int | None, measured: int | None
-) -> RunSettings:
-    if warmup is None and measured is None:
-        return settings
-    return replace(
-        settings,
-        warmup=settings.warmup if warmup is None else warmup,
-        measured=settings.measured if measured is None else measured,
-        jobs=tuple(replace(job, iterations=None) for job in settings.jobs),
-    )

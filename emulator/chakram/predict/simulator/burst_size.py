@@ -10,7 +10,7 @@ or the sender stalls.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from chakram.collectives.algorithms import algorithm_of
@@ -19,6 +19,7 @@ from chakram.collectives.split_sizes import Matrix
 from chakram.collectives.uneven_messages import splits_bytes, uneven_messages
 from chakram.plan.plan import Plan
 from chakram.plan.wire_cost import packets_of
+from chakram.program.columns import CollectiveUse
 from chakram.program.operations import RankProgram
 from chakram.topology.topology import Topology
 
@@ -94,6 +95,31 @@ def plan_traffic(plan: Plan, *, iterations: int) -> Traffic:
     return program_traffic(programs, path_mtu=path_mtu) * iterations
 
 
+def algorithm_used(program: RankProgram, use: CollectiveUse) -> Algorithm:
+    """Return the algorithm that a program uses for a collective."""
+    return algorithm_of(
+        use.op,
+        use.algorithm,
+        nranks=len(program.groups[use.group].ranks),
+        root=use.root,
+        listed=program.algorithms,
+    )
+
+
+def messages_of_splits(
+    program: RankProgram, use: CollectiveUse, how: Algorithm, position: int
+) -> Iterator[tuple[int, int]]:
+    """Yield (destination, size) of the messages of a member in an all_to_all_v."""
+    assert use.splits is not None  # an all_to_all_v has splits
+    own = program.splits[use.splits]
+    return uneven_messages(
+        how,
+        position=position,
+        nranks=len(own.splits.sent_bytes),
+        pair_bytes=splits_bytes(how, own.splits, own.passed_bytes, position=position),
+    )
+
+
 def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffic:
     """Return the approximate traffic of the ranks of *programs* in one iteration.
 
@@ -109,22 +135,10 @@ def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffi
             ranks = program.groups[use.group].ranks
             if use.splits is None and program.rank != ranks[0]:
                 continue  # counted at the first rank of the group
-            how = algorithm_of(
-                use.op,
-                use.algorithm,
-                nranks=len(ranks),
-                root=use.root,
-                listed=program.algorithms,
-            )
+            how = algorithm_used(program, use)
             if use.splits is not None:
                 position = ranks.index(program.rank)
-                own = program.splits[use.splits]
-                pair_bytes = splits_bytes(
-                    how, own.splits, own.passed_bytes, position=position
-                )
-                for _, size_bytes in uneven_messages(
-                    how, position=position, nranks=len(ranks), pair_bytes=pair_bytes
-                ):
+                for _, size_bytes in messages_of_splits(program, use, how, position):
                     total += _message(size_bytes, path_mtu)
                 continue
             key = (how, use.root, use.input_bytes, len(ranks))

@@ -9,28 +9,27 @@ from chakram.switch.keyed_random cimport packet_number
 from chakram.switch.packet_slots cimport Packets
 from chakram.switch.port cimport Port
 
-cdef long long _NEVER
-cdef int _QUEUED
-cdef int _CE
-cdef int _ECT
-cdef int _CHOSEN
-cdef int _COUNT
-cdef int _DESTINATION
-cdef int _DSCP
-cdef int _ECN
-cdef int _FLOW
-cdef int _HOP
-cdef int _NEXT
+cdef long long NEVER
+cdef int QUEUED
+cdef int CE
+cdef int ECT
+cdef int CHOSEN
+cdef int DESTINATION
+cdef int DSCP
+cdef int ECN
+cdef int FLOW
+cdef int HOP
+cdef int NEXT
 cdef int _KIND
-cdef int _NUMBER
-cdef int _POSITION
-cdef int _SIZE
+cdef int NUMBER
+cdef int POSITION
+cdef int SIZE
 cdef long long _BIT_NS
 cdef int _WAKE
 cdef int _BEGIN
-cdef int _KIND_BITS
-cdef long long _EVENTS_PER_SIGNALS
-cdef long long _LAST_NS
+cdef int KIND_BITS
+cdef long long EVENTS_PER_SIGNALS
+cdef long long LAST_INSTANT_NS
 cdef int _DATA
 cdef int _ANSWER
 cdef int _MARKED_ANSWER

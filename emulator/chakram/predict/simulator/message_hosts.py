@@ -40,7 +40,6 @@ from chakram.switch.packet_outcomes import DROP_REASONS, QUEUED
 from chakram.switch.packet_slots import (
     CE,
     CHOSEN,
-    COUNT,
     DESTINATION,
     DSCP,
     ECN,
@@ -61,18 +60,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageHosts", "MessagePair", "Ns3Hosts"]
 
-_NEVER = NEVER
-_QUEUED = QUEUED
-_CE, _ECT = CE, ECT
-_CHOSEN, _COUNT, _DESTINATION, _DSCP, _ECN = CHOSEN, COUNT, DESTINATION, DSCP, ECN
-_FLOW, _HOP, _NEXT, _POSITION, _SIZE = FLOW, HOP, NEXT, POSITION, SIZE
-_NUMBER = NUMBER
 _BIT_NS = 8_000_000_000
 _WAKE = FIRST_OWN_KIND
 _BEGIN = FIRST_OWN_KIND + 1
-_KIND_BITS = KIND_BITS
-_LAST_NS = LAST_INSTANT_NS
-_EVENTS_PER_SIGNALS = EVENTS_PER_SIGNALS
 # Packet types, in the lowest bits of the field POSITION. The other bits are the number
 # of the queue pair.
 _KIND = 3
@@ -270,7 +260,7 @@ class MessageHosts(Wires):
         if self._make_control is not None:
             pair.control = self._make_control()
         self._pairs[number] = pair
-        self._events.add(now_ns, number << _KIND_BITS | _BEGIN)
+        self._events.add(now_ns, number << KIND_BITS | _BEGIN)
 
     def next_ns(self) -> int:
         """Return the time of the next event, or ``NO_EVENT`` if there is none."""
@@ -282,7 +272,7 @@ class MessageHosts(Wires):
         while not self.done and events.count > 0 and events.first_ns() <= limit_ns:
             self._step()
             self._work += 1
-            if self._work >= _EVENTS_PER_SIGNALS:
+            if self._work >= EVENTS_PER_SIGNALS:
                 self._work = 0
                 let_signals_in()
 
@@ -333,13 +323,13 @@ class MessageHosts(Wires):
             return False
         slot = self._answer_heads[host]
         if slot >= 0:
-            self._answer_heads[host] = packets.cells[slot + _NEXT]
+            self._answer_heads[host] = packets.cells[slot + NEXT]
             self._offer(number, slot)
             return True
         ring = self._rings[host]
         count = len(ring)
         at = self._turns[host]
-        earliest_ns = _NEVER
+        earliest_ns = NEVER
         for _ in range(count):
             at += 1
             if at >= count:
@@ -359,7 +349,7 @@ class MessageHosts(Wires):
             return True
         if earliest_ns < self._wake_ns[host]:
             self._wake_ns[host] = earliest_ns
-            self._events.add(earliest_ns, host << _KIND_BITS | _WAKE)
+            self._events.add(earliest_ns, host << KIND_BITS | _WAKE)
         return False
 
     def _is_window_full(self, pair: MessagePair) -> bool:
@@ -385,15 +375,15 @@ class MessageHosts(Wires):
             payload_bytes = pair.size_bytes - pair.sent_packets * payload_bytes
         size_bytes = payload_bytes + self._header_bytes
         slot = packets.take()
-        packets.cells[slot + _SIZE] = size_bytes
-        packets.cells[slot + _FLOW] = pair.flow
-        packets.cells[slot + _DESTINATION] = self._nodes[pair.peer]
-        packets.cells[slot + _DSCP] = _DSCP_LOSSLESS
-        packets.cells[slot + _ECN] = _ECT
-        packets.cells[slot + _NUMBER] = packet_number(
+        packets.cells[slot + SIZE] = size_bytes
+        packets.cells[slot + FLOW] = pair.flow
+        packets.cells[slot + DESTINATION] = self._nodes[pair.peer]
+        packets.cells[slot + DSCP] = _DSCP_LOSSLESS
+        packets.cells[slot + ECN] = ECT
+        packets.cells[slot + NUMBER] = packet_number(
             pair.flow_number, pair.sent_packets, 0
         )
-        packets.cells[slot + _POSITION] = pair.number << 2 | _DATA
+        packets.cells[slot + POSITION] = pair.number << 2 | _DATA
         pair.sent_packets += 1
         if pair.first_ns < 0:
             pair.first_ns = self.now_ns
@@ -409,7 +399,7 @@ class MessageHosts(Wires):
         self._offer(number, slot)
 
     def _offer(self, number: int, slot: int) -> None:
-        if self._model.send(number, slot, self.now_ns) != _QUEUED:
+        if self._model.send(number, slot, self.now_ns) != QUEUED:
             self._forget(slot)
 
     def _step(self) -> None:
@@ -417,10 +407,10 @@ class MessageHosts(Wires):
         time_ns = self._events.first_ns()
         self._order = self._events.first_order()
         what = self._events.take()
-        if time_ns > _LAST_NS:
+        if time_ns > LAST_INSTANT_NS:
             raise out_of_time()
         kind = what & 7
-        index = what >> _KIND_BITS
+        index = what >> KIND_BITS
         self.now_ns = time_ns
         self.events += 1
         if kind < _WAKE:
@@ -431,7 +421,7 @@ class MessageHosts(Wires):
                 self._rings[pair.source].append(pair)
                 self._kick(self._hosts[pair.source])
         elif self._wake_ns[index] == time_ns:
-            self._wake_ns[index] = _NEVER
+            self._wake_ns[index] = NEVER
             self._kick(self._hosts[index])
         if self._timed:
             self._settle()
@@ -441,28 +431,28 @@ class MessageHosts(Wires):
     def _deliver(self, number: int, slot: int) -> None:
         """Acknowledge a data packet, or process an acknowledgment."""
         packets = self._packets
-        pair = self._pairs[packets.cells[slot + _POSITION] >> 2]
+        pair = self._pairs[packets.cells[slot + POSITION] >> 2]
         if pair is None:
             raise RunFailed(
                 "simulation", "a packet belongs to no message", "report this bug"
             )
-        what = packets.cells[slot + _POSITION] & _KIND
+        what = packets.cells[slot + POSITION] & _KIND
         if what == _DATA:
             host = self._host_of[number]
-            packets.cells[slot + _POSITION] = pair.number << 2 | (
-                _MARKED_ANSWER if packets.cells[slot + _ECN] == _CE else _ANSWER
+            packets.cells[slot + POSITION] = pair.number << 2 | (
+                _MARKED_ANSWER if packets.cells[slot + ECN] == CE else _ANSWER
             )
-            packets.cells[slot + _SIZE] = self._answer_bytes
-            packets.cells[slot + _FLOW] = pair.answer_flow
-            packets.cells[slot + _DESTINATION] = self._nodes[pair.source]
-            packets.cells[slot + _ECN] = _ECT
-            packets.cells[slot + _HOP] = 0
-            packets.cells[slot + _CHOSEN] = 0
-            packets.cells[slot + _NEXT] = -1
+            packets.cells[slot + SIZE] = self._answer_bytes
+            packets.cells[slot + FLOW] = pair.answer_flow
+            packets.cells[slot + DESTINATION] = self._nodes[pair.source]
+            packets.cells[slot + ECN] = ECT
+            packets.cells[slot + HOP] = 0
+            packets.cells[slot + CHOSEN] = 0
+            packets.cells[slot + NEXT] = -1
             if self._answer_heads[host] < 0:
                 self._answer_heads[host] = slot
             else:
-                packets.cells[self._answer_tails[host] + _NEXT] = slot
+                packets.cells[self._answer_tails[host] + NEXT] = slot
             self._answer_tails[host] = slot
             self._kick(number)
             return

@@ -15,7 +15,6 @@ from chakram.plan.plan import (
     RankPlan,
     RunSettings,
 )
-from chakram.plan.transport import TransportPlan
 from chakram.predict.routing import Router, ports_of
 from chakram.predict.simulator.burst_size import (
     burst_packets_for,
@@ -38,7 +37,6 @@ from chakram.switch.profiles import Switching
 from chakram.topology.topology import Topology
 
 _NAMED_WAITS = 3
-_NO_LIMIT = 1 << 16
 _BURSTS_TO_KMIN = 4
 _MANY_QUEUE_PAIRS = 1 << 11
 """Number of queue pairs above which 4 KiB pages no longer fit the TLB."""
@@ -58,7 +56,7 @@ class SimulationResult:
         link_bytes: Number of layer-2 bytes in each direction of a link, by the port at
             its start.
         marked_packets: Number of packets marked "congestion experienced", by the port
-            at the start of the link.
+            at the start of the link, only for ports with marks.
         dropped: Number of dropped packets by reason. A burst that crosses links as one
             counts once.
         drops: Number of dropped packets by port, only for ports with drops.
@@ -189,14 +187,35 @@ def simulate_plan(
     if not fabric.run(start_ns=0, report=report):
         raise _failure(endpoints, has_timeout=transport.retransmit_timeout_ns > 0)
     sampler.finish(fabric.now_ns)
-    return _result(
-        endpoints,
-        switches,
-        fabric,
-        sampler,
-        faults=faults,
+    records = RecordRows()
+    for endpoint in endpoints:
+        records.extend(endpoint.records.take())
+    records.extend(sampler.rows)
+    return SimulationResult(
+        records=records,
+        link_samples=sampler.links.rows,
+        end_ns=fabric.now_ns,
+        link_bytes={
+            port.name: sum(port.counted(fabric.now_ns)["sent_bytes"])
+            for port in switches.model.ports()
+        },
+        marked_packets=_at_ports(switches, "marked_packets", fabric.now_ns),
+        dropped=_dropped(switches, fabric.now_ns),
+        cycle=switches.buffer_cycle(),
+        drops=_at_ports(switches, "drop_packets", fabric.now_ns),
+        pauses=_at_ports(switches, "pfc_received", fabric.now_ns),
+        paused_ns=_at_ports(switches, "paused_ns", fabric.now_ns),
+        down_ns=_down(switches, faults, fabric.now_ns),
         burst_packets=burst_packets if whole_bursts else 1,
-        packet_faults=len(settings.faults),
+        events=fabric.events,
+        hops=fabric.hops,
+        injected=_injected(endpoints),
+        disturbed=_disturbed(endpoints, len(settings.faults)),
+        resent_for_timeout=sum(
+            pair.requester.retries.for_timeout
+            for endpoint in endpoints
+            for pair in endpoint.engine.queue_pairs()
+        ),
         round_trips=_round_trips(plan, endpoints),
     )
 
@@ -241,55 +260,12 @@ def _coarse_burst(plan: Plan, topology: Topology, iterations: int) -> int:
         window_packets=transport.window_bytes // transport.path_mtu,
         links=longest_path(topology),
     )
-    return min(coarse, _marked_alike(topology, transport))
-
-
-def _result(
-    endpoints: Sequence[Endpoint],
-    switches: SwitchFabric,
-    fabric: VirtualFabric,
-    sampler: FabricSampler,
-    *,
-    faults: Sequence[LinkFault],
-    burst_packets: int,
-    packet_faults: int,
-    round_trips: dict[str, tuple[int, ...]],
-) -> SimulationResult:
-    """Return the records and counters of a simulation that has ended."""
-    records = RecordRows()
-    for endpoint in endpoints:
-        records.extend(endpoint.records.take())
-    records.extend(sampler.rows)
-    return SimulationResult(
-        records=records,
-        link_samples=sampler.links.rows,
-        end_ns=fabric.now_ns,
-        link_bytes={
-            port.name: sum(port.counted(fabric.now_ns)["sent_bytes"])
-            for port in switches.model.ports()
-        },
-        marked_packets={
-            port.name: sum(port.counted(fabric.now_ns)["marked_packets"])
-            for port in switches.model.ports()
-        },
-        dropped=_dropped(switches, fabric.now_ns),
-        cycle=switches.buffer_cycle(),
-        drops=_at_ports(switches, "drop_packets", fabric.now_ns),
-        pauses=_at_ports(switches, "pfc_received", fabric.now_ns),
-        paused_ns=_at_ports(switches, "paused_ns", fabric.now_ns),
-        down_ns=_down(switches, faults, fabric.now_ns),
-        burst_packets=burst_packets,
-        events=fabric.events,
-        hops=fabric.hops,
-        injected=_injected(endpoints),
-        disturbed=_disturbed(endpoints, packet_faults),
-        resent_for_timeout=sum(
-            pair.requester.retries.for_timeout
-            for endpoint in endpoints
-            for pair in endpoint.engine.queue_pairs()
-        ),
-        round_trips=round_trips,
-    )
+    kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
+    if kmin_bytes:
+        # A burst enters a queue as a whole, so it must be small compared with these.
+        limit = min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu)
+        coarse = min(coarse, max(1, limit))
+    return coarse
 
 
 def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
@@ -341,17 +317,6 @@ def _disturbed(endpoints: Sequence[Endpoint], faults: int) -> tuple[int, ...]:
         for fault, count in endpoint.engine.faults_disturbed().items():
             totals[fault] += count
     return tuple(totals)
-
-
-def _marked_alike(topology: Topology, transport: TransportPlan) -> int:
-    """Return the maximum burst in packets at which ECN marking stays accurate.
-
-    A burst enters a queue as a whole, so it must be small compared with the thresholds.
-    """
-    kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
-    if not kmin_bytes:
-        return _NO_LIMIT
-    return max(1, min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu))
 
 
 def _settings(

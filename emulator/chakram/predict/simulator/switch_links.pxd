@@ -9,23 +9,23 @@ from chakram.switch.model cimport SwitchModel
 from chakram.switch.packet_slots cimport Packets
 from chakram.switch.port cimport Port
 
-cdef long long _NEVER
-cdef int _QUEUED
-cdef int _DELIVERED
-cdef int _EGRESS
-cdef int _FATE
-cdef int _NEXT
-cdef int _ORDER
-cdef int _TIME
-cdef int _ENTERED
-cdef int _WIRE_NS
-cdef int _DSCP
-cdef int _FLOW
-cdef int _HOP
+cdef long long NEVER
+cdef int QUEUED
+cdef int DELIVERED
+cdef int EGRESS
+cdef int FATE
+cdef int NEXT
+cdef int ORDER
+cdef int TIME
+cdef int ENTERED
+cdef int WIRE_NS
+cdef int DSCP
+cdef int FLOW
+cdef int HOP
 cdef int _COUNTERS_LINE
 cdef int _CLASSES_LINE
-cdef int _CLASSES
-cdef long long _LAST_NS
+cdef int CLASSES
+cdef long long LAST_INSTANT_NS
 cdef long long _YEAR_NS
 cdef int _ARRIVE
 cdef int _FREE

@@ -61,15 +61,8 @@ KIND_BITS = 3
 FIRST_OWN_KIND = 4
 """First kind of events that ``Wires`` does not use."""
 
-_NEVER = NEVER
-_QUEUED, _DELIVERED = QUEUED, DELIVERED
-_EGRESS, _FATE, _NEXT, _ORDER, _TIME = EGRESS, FATE, NEXT, ORDER, TIME
-_ENTERED, _WIRE_NS = ENTERED, WIRE_NS
-_DSCP, _FLOW, _HOP = DSCP, FLOW, HOP
-_CLASSES = CLASSES
 # Cache lines in which a compiled port has its class counters and its classes by DSCP.
 _COUNTERS_LINE, _CLASSES_LINE = 3, 19
-_LAST_NS = LAST_INSTANT_NS
 _YEAR_NS = 365 * 24 * 3600 * 10**9
 _ARRIVE, _FREE, _PAUSE, _MODEL = range(4)
 _KIND_BITS = KIND_BITS
@@ -85,7 +78,7 @@ def out_of_time() -> RunFailed:
     """Return the error for a simulation that exceeds the virtual time limit."""
     return RunFailed(
         "simulation",
-        f"would take more than {_LAST_NS // _YEAR_NS} years of virtual time",
+        f"would take more than {LAST_INSTANT_NS // _YEAR_NS} years of virtual time",
         "raise the rates of links, or lower delays, gaps, starts and compute.scale",
     )
 
@@ -206,7 +199,7 @@ class Wires:
         number = what >> _KIND_BITS
         port = self._ports[number]
         if kind == _FREE:
-            for klass in range(_CLASSES):
+            for klass in range(CLASSES):
                 if port.waiting >> klass & 1:
                     if stage == 0:
                         self._fetch_counters(number, klass)
@@ -227,19 +220,19 @@ class Wires:
     def _foresee_arrival(self, stage: int, slot: int, port: Port) -> None:
         """Prefetch the data that a packet needs at the port where it arrives."""
         packets = self._packets
-        klass = port.class_of_dscp[packets.cells[slot + _DSCP]]
+        klass = port.class_of_dscp[packets.cells[slot + DSCP]]
         if stage == 1:
             self._fetch_counters(port.number, klass)
-            after = packets.cells[slot + _NEXT]
+            after = packets.cells[slot + NEXT]
             if after >= 0:
-                prefetch_cell(packets.cells, after + _TIME)
+                prefetch_cell(packets.cells, after + TIME)
         forwarding = self._model.forwarding
         if port.is_host:
             self._foresee_delivery(stage, slot, port.number)
         elif stage == 1:
-            forwarding.prefetch_path(packets.cells[slot + _FLOW])
+            forwarding.prefetch_path(packets.cells[slot + FLOW])
         else:
-            flow, hop = packets.cells[slot + _FLOW], packets.cells[slot + _HOP]
+            flow, hop = packets.cells[slot + FLOW], packets.cells[slot + HOP]
             egress = forwarding.known(flow, hop, port.node)
             if egress >= 0:
                 prefetch_cell(self._links, egress * _LINK_FIELDS)
@@ -267,30 +260,30 @@ class Wires:
         packets = self._packets
         at = number * _LINK_FIELDS
         slot = self._links[at + _HEAD]
-        if slot < 0 or packets.cells[slot + _TIME] != self.now_ns:
+        if slot < 0 or packets.cells[slot + TIME] != self.now_ns:
             return  # lost with the link
         port = self._ports[number]
         peer = port.peer
-        if self._links[at + _CUTS] and packets.cells[slot + _ENTERED] > self.now_ns:
-            last_ns = packets.cells[slot + _ENTERED]
+        if self._links[at + _CUTS] and packets.cells[slot + ENTERED] > self.now_ns:
+            last_ns = packets.cells[slot + ENTERED]
             if not self._model.cuts_through(peer, slot, self.now_ns):
-                packets.cells[slot + _TIME] = last_ns
+                packets.cells[slot + TIME] = last_ns
                 self._events.add(last_ns, number << _KIND_BITS)
                 return
             # The packet leaves while it still arrives, so subtract the overlap.
-            packets.cells[slot + _WIRE_NS] -= last_ns - self.now_ns
-        after = packets.cells[slot + _NEXT]
+            packets.cells[slot + WIRE_NS] -= last_ns - self.now_ns
+        after = packets.cells[slot + NEXT]
         self._links[at + _HEAD] = after
         if after >= 0:
             # Because of rounding, the first bit of the next packet may precede the last
             # bit of this one.
-            if packets.cells[after + _TIME] < self.now_ns:
-                packets.cells[after + _TIME] = self.now_ns
+            if packets.cells[after + TIME] < self.now_ns:
+                packets.cells[after + TIME] = self.now_ns
             self._expect(number, after)
         outcome = self._model.receive(peer, slot, self.now_ns)
-        if outcome == _QUEUED:
-            self._kick(packets.cells[slot + _EGRESS])
-        elif outcome == _DELIVERED:
+        if outcome == QUEUED:
+            self._kick(packets.cells[slot + EGRESS])
+        elif outcome == DELIVERED:
             self._deliver(peer, slot)
         else:
             self._forget(slot)
@@ -323,9 +316,9 @@ class Wires:
     def _expect(self, number: int, slot: int) -> None:
         """Schedule the arrival of the first packet on the link of a port."""
         packets = self._packets
-        time_ns = packets.cells[slot + _TIME]
+        time_ns = packets.cells[slot + TIME]
         if self._is_by_departure:
-            order = packets.cells[slot + _ORDER]
+            order = packets.cells[slot + ORDER]
             self._events.add_at(time_ns, order, number << _KIND_BITS)
         else:
             self._events.add(time_ns, number << _KIND_BITS)
@@ -346,21 +339,21 @@ class Wires:
                 return
             self.hops += 1
             arrival_ns = port.sent_ns() + self._delays_ns[number]
-            if arrival_ns > _LAST_NS:
+            if arrival_ns > LAST_INSTANT_NS:
                 raise out_of_time()
             if self._links[at + _CUTS]:
-                packets.cells[slot + _ENTERED] = arrival_ns
+                packets.cells[slot + ENTERED] = arrival_ns
                 arrival_ns = begins_ns + self._delays_ns[number]
-            packets.cells[slot + _TIME] = arrival_ns
-            packets.cells[slot + _NEXT] = -1
+            packets.cells[slot + TIME] = arrival_ns
+            packets.cells[slot + NEXT] = -1
             if self._is_by_departure:
                 self._links[at + _FREED] = self._events.next_order()
-                packets.cells[slot + _ORDER] = self._events.next_order()
+                packets.cells[slot + ORDER] = self._events.next_order()
             if self._links[at + _HEAD] < 0:
                 self._links[at + _HEAD] = slot
                 self._expect(number, slot)
             else:
-                packets.cells[self._links[at + _TAIL] + _NEXT] = slot
+                packets.cells[self._links[at + _TAIL] + NEXT] = slot
             self._links[at + _TAIL] = slot
         if port.waiting:
             self._await_wire(number)
@@ -403,7 +396,7 @@ class Wires:
         self._look_at(peer)
 
     def _advance_model(self) -> None:
-        self._model_ns = _NEVER
+        self._model_ns = NEVER
         for number in self._model.advance(self.now_ns):
             self._look_at(number)
         if self._faults is not None:
@@ -417,8 +410,8 @@ class Wires:
         slot = self._links[at + _HEAD]
         self._links[at + _HEAD] = -1
         while slot >= 0:
-            after = packets.cells[slot + _NEXT]
-            if packets.cells[slot + _FATE] == 0:
+            after = packets.cells[slot + NEXT]
+            if packets.cells[slot + FATE] == 0:
                 self._model.lose(slot)
             else:
                 self._model.receive(self._ports[number].peer, slot, self.now_ns)

@@ -13,40 +13,40 @@ from chakram.switch.keyed_random cimport packet_number
 from chakram.switch.packet_slots cimport Packets
 from chakram.switch.port cimport Port
 
-cdef long long _NEVER
+cdef long long NEVER
 cdef int _DATA
 cdef int _CNP
-cdef int _QUEUED
-cdef int _CE
-cdef int _ECT
-cdef int _NOT_ECT
-cdef int _COUNT
-cdef int _DESTINATION
-cdef int _DSCP
-cdef int _ECN
-cdef int _FLOW
-cdef int _NUMBER
-cdef int _POSITION
-cdef int _SIZE
-cdef int _DEPARTED
-cdef int _SENT
-cdef int _OWN_NS
-cdef int _WIRE_NS
-cdef int _HOST_PAUSED_NS
-cdef int _PAUSED_NS
-cdef int _PAUSE_PORT
-cdef int _QUEUED_NS
-cdef int _QUEUE_PORT
-cdef int _SLOW_NS
-cdef int _SLOW_PORT
+cdef int QUEUED
+cdef int CE
+cdef int ECT
+cdef int NOT_ECT
+cdef int COUNT
+cdef int DESTINATION
+cdef int DSCP
+cdef int ECN
+cdef int FLOW
+cdef int NUMBER
+cdef int POSITION
+cdef int SIZE
+cdef int DEPARTED
+cdef int SENT
+cdef int OWN_NS
+cdef int WIRE_NS
+cdef int HOST_PAUSED_NS
+cdef int PAUSED_NS
+cdef int PAUSE_PORT
+cdef int QUEUED_NS
+cdef int QUEUE_PORT
+cdef int SLOW_NS
+cdef int SLOW_PORT
 cdef long long _BIT_NS
 cdef long long _EVENTS_PER_REPORT
-cdef long long _LAST_NS
+cdef long long LAST_INSTANT_NS
 cdef int _SLOT_BITS
 cdef int _WAKE
 cdef int _LOCAL
 cdef int _SAMPLE
-cdef int _KIND_BITS
+cdef int KIND_BITS
 
 
 cdef class VirtualFabric(Wires):

@@ -67,26 +67,15 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualFabric"]
 
-_NEVER = NEVER
 _DATA = int(BurstKind.DATA)
 _CNP = int(BurstKind.CNP)
-_QUEUED = QUEUED
-_CE, _ECT, _NOT_ECT = CE, ECT, NOT_ECT
-_COUNT, _DESTINATION, _DSCP, _ECN = COUNT, DESTINATION, DSCP, ECN
-_FLOW, _NUMBER, _POSITION, _SIZE = FLOW, NUMBER, POSITION, SIZE
-_DEPARTED, _SENT, _OWN_NS, _WIRE_NS = DEPARTED, SENT, OWN_NS, WIRE_NS
-_HOST_PAUSED_NS, _PAUSED_NS, _PAUSE_PORT = HOST_PAUSED_NS, PAUSED_NS, PAUSE_PORT
-_QUEUED_NS, _QUEUE_PORT = QUEUED_NS, QUEUE_PORT
-_SLOW_NS, _SLOW_PORT = SLOW_NS, SLOW_PORT
 _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _EVENTS_PER_REPORT = 20_000
 # From this number on, each queue pair is used too rarely to stay in a cache.
 _MANY_QUEUE_PAIRS = 16_384
-_LAST_NS = LAST_INSTANT_NS
 _SLOT_BITS = FIELDS.bit_length() - 1
 # Kinds of events in addition to those of ``Wires``.
 _WAKE, _LOCAL, _SAMPLE = FIRST_OWN_KIND, FIRST_OWN_KIND + 1, FIRST_OWN_KIND + 2
-_KIND_BITS = KIND_BITS
 
 
 class VirtualFabric(Wires):
@@ -161,7 +150,7 @@ class VirtualFabric(Wires):
             self._endpoint_of[port] = index
         self._route = route
         self._data_dscp, self._other_dscp, self._cnp_dscp = dscps
-        self._ecn = _ECT if is_marked else _NOT_ECT
+        self._ecn = ECT if is_marked else NOT_ECT
         self._whole_bursts = whole_bursts
         # For each slot number, the burst to which the slot belongs.
         self._bursts: list[Burst | None] = []
@@ -232,14 +221,14 @@ class VirtualFabric(Wires):
             what = events.take()
             if self.looks_ahead:
                 self._look_ahead()
-            if time_ns > _LAST_NS:
+            if time_ns > LAST_INSTANT_NS:
                 raise out_of_time()
             kind = what & 7
-            index = what >> _KIND_BITS
+            index = what >> KIND_BITS
             if kind == _WAKE:
                 if self._wake_ns[index] != time_ns:
                     continue  # stale: an earlier event has replaced this one
-                self._wake_ns[index] = _NEVER
+                self._wake_ns[index] = NEVER
             elif kind == _SAMPLE:
                 self._sample(time_ns)
                 continue
@@ -276,12 +265,12 @@ class VirtualFabric(Wires):
         burst = self._bursts[slot >> _SLOT_BITS]
         if burst is None:
             return
-        first = packets.cells[slot + _POSITION]
-        count = packets.cells[slot + _COUNT]
+        first = packets.cells[slot + POSITION]
+        count = packets.cells[slot + COUNT]
         ce = 0
         # An ECN mark on an acknowledgment has no effect.
         if burst.kind == _DATA:
-            if packets.cells[slot + _ECN] == _CE:
+            if packets.cells[slot + ECN] == CE:
                 ce = count
             if burst.parts_of is not None:
                 for each in range(first, first + count):
@@ -319,18 +308,18 @@ class VirtualFabric(Wires):
         if parts.received_ns >= 0:
             return
         packets = self._packets
-        parts.sent_ns = packets.cells[slot + _SENT]
-        parts.departed_ns = packets.cells[slot + _DEPARTED]
-        parts.host_pause_ns = packets.cells[slot + _HOST_PAUSED_NS]
-        parts.host_own_ns = packets.cells[slot + _OWN_NS]
-        parts.queue_ns = packets.cells[slot + _QUEUED_NS]
-        parts.switch_pause_ns = packets.cells[slot + _PAUSED_NS]
-        parts.serialise_ns = packets.cells[slot + _WIRE_NS]
-        parts.slow_ns = packets.cells[slot + _SLOW_NS]
-        parts.slow_port = packets.cells[slot + _SLOW_PORT] if parts.slow_ns else -1
-        parts.queue_port = packets.cells[slot + _QUEUE_PORT] if parts.queue_ns else -1
+        parts.sent_ns = packets.cells[slot + SENT]
+        parts.departed_ns = packets.cells[slot + DEPARTED]
+        parts.host_pause_ns = packets.cells[slot + HOST_PAUSED_NS]
+        parts.host_own_ns = packets.cells[slot + OWN_NS]
+        parts.queue_ns = packets.cells[slot + QUEUED_NS]
+        parts.switch_pause_ns = packets.cells[slot + PAUSED_NS]
+        parts.serialise_ns = packets.cells[slot + WIRE_NS]
+        parts.slow_ns = packets.cells[slot + SLOW_NS]
+        parts.slow_port = packets.cells[slot + SLOW_PORT] if parts.slow_ns else -1
+        parts.queue_port = packets.cells[slot + QUEUE_PORT] if parts.queue_ns else -1
         parts.pause_port = (
-            packets.cells[slot + _PAUSE_PORT] if parts.switch_pause_ns else -1
+            packets.cells[slot + PAUSE_PORT] if parts.switch_pause_ns else -1
         )
 
     def _forget(self, slot: int) -> None:
@@ -377,7 +366,7 @@ class VirtualFabric(Wires):
                     parts.slow_ns = 0
             self._local.append((self._receivers[path], burst))
             place = len(self._local) - 1
-            self._events.add(self.now_ns, place << _KIND_BITS | _LOCAL)
+            self._events.add(self.now_ns, place << KIND_BITS | _LOCAL)
             return
         packets = self._packets
         host = self._hosts[index]
@@ -401,28 +390,28 @@ class VirtualFabric(Wires):
         rate_bps = port.rate_bps
         while first < count:
             slot = packets.take()
-            packets.cells[slot + _SIZE] = (
+            packets.cells[slot + SIZE] = (
                 burst.wire_bytes if each == count else burst.packet_wire_bytes(first)
             )
-            packets.cells[slot + _FLOW] = flow
-            packets.cells[slot + _DESTINATION] = destination
-            packets.cells[slot + _DSCP] = dscp
-            packets.cells[slot + _ECN] = self._ecn
-            packets.cells[slot + _POSITION] = first
+            packets.cells[slot + FLOW] = flow
+            packets.cells[slot + DESTINATION] = destination
+            packets.cells[slot + DSCP] = dscp
+            packets.cells[slot + ECN] = self._ecn
+            packets.cells[slot + POSITION] = first
             if burst.kind == _DATA and first >= burst.resent_packets:
                 attempt = 0
-            packets.cells[slot + _NUMBER] = packet_number(
+            packets.cells[slot + NUMBER] = packet_number(
                 flow_number, position + first, attempt
             )
-            packets.cells[slot + _COUNT] = each
-            packets.cells[slot + _SENT] = self.now_ns
+            packets.cells[slot + COUNT] = each
+            packets.cells[slot + SENT] = self.now_ns
             if burst.parts is not None and rate_bps > 0:
-                packets.cells[slot + _OWN_NS] = own_bytes * _BIT_NS // rate_bps
-                own_bytes += packets.cells[slot + _SIZE]
+                packets.cells[slot + OWN_NS] = own_bytes * _BIT_NS // rate_bps
+                own_bytes += packets.cells[slot + SIZE]
             while slot >> _SLOT_BITS >= len(self._bursts):
                 self._bursts.append(None)
             self._bursts[slot >> _SLOT_BITS] = burst
-            if self._model.send(host, slot, self.now_ns) != _QUEUED:
+            if self._model.send(host, slot, self.now_ns) != QUEUED:
                 self._forget(slot)
             first += each
         self._kick(host)
@@ -458,7 +447,7 @@ class VirtualFabric(Wires):
             wake_ns = self.now_ns
         if wake_ns < self._wake_ns[index]:
             self._wake_ns[index] = wake_ns
-            self._events.add_timer(wake_ns, index << _KIND_BITS | _WAKE)
+            self._events.add_timer(wake_ns, index << KIND_BITS | _WAKE)
 
     def _look_at(self, number: int) -> None:
         """Stop or resume a port after a pause begins or ends."""

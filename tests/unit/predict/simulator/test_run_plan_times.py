@@ -8,7 +8,6 @@ from chakram.collectives.algorithms import algorithm
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.plan.plan import Plan
 from chakram.plan.wire_cost import wire_bytes
-from chakram.predict.bound import bound_ns
 from chakram.predict.simulator import run_plan
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.preparation.schedule_bounds import (
@@ -28,6 +27,7 @@ from tests.made_plans import (
     world_plan,
 )
 from tests.plans import moved
+from tests.single_bounds import bound_ns
 from tests.support import fewer
 from tests.unit.predict.simulator.simulating import ACK_BYTES, MTU, SIZE, simulate
 
