@@ -65,7 +65,6 @@ def usual() -> Told:
 UNUSED = {
     ("Experiment", "lab"): {"lab": "other"},
     ("Experiment", "preflight"): {"preflight": "require"},
-    ("Experiment", "predict"): {"predict": "[bound, simulate]"},
     ("Metrics", "listen"): {"metrics.listen": "127.0.0.1:9"},
     ("Experiment", "hang_timeout"): {"hang_timeout": "100ms"},
     ("StopIf", "duration"): {"stop_if.duration": "1us"},
