@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,8 @@ def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # all have ended, and were waited for
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert process.stderr is not None
         process.stderr.close()
