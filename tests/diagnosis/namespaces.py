@@ -292,7 +292,7 @@ def _stop(number: int, ended: threading.Event) -> None:
 
 
 def _load(number: int, ended: threading.Event) -> None:
-    """Hold a process to one core, and put busy loops there."""
+    """Hold a process to one core, put busy loops there, and all others elsewhere."""
     cores = sorted(os.sched_getaffinity(0))
     loops: list[subprocess.Popen[bytes]] = []
     try:
@@ -300,8 +300,10 @@ def _load(number: int, ended: threading.Event) -> None:
             shards = _shards()
             if len(shards) <= number or loops:
                 continue
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(shards[number].pid, {cores[0]})
+            for place, shard in enumerate(shards):
+                allowed = cores[:1] if place == number else cores[1:] or cores
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(shard.pid, allowed)
             for _ in range(LOOPS):
                 loops.append(subprocess.Popen([sys.executable, "-c", "while 1: pass"]))
                 os.sched_setaffinity(loops[-1].pid, {cores[0]})

@@ -321,6 +321,19 @@ def test_links_are_not_blamed_for_late_hosts(
     assert not {place.partition(" ")[0] for _, place in names(found)} - {"h4-s0", "h4"}
 
 
+@pytest.mark.parametrize(
+    ("others", "place"), [(0.42, "all hosts"), (0.3, "h0")], ids=["all", "one"]
+)
+def test_one_host_is_named_only_if_most_others_are_less_late(
+    others: float, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = {"kind": "degrade", "link": "h0-s0", "direction": "up", "rate": "31Mbit"}
+    run = simulated(tmp_path, "star", slow)
+    waits = {"h0": 0.5, **dict.fromkeys(("h1", "h2", "h3", "h4", "h5"), others)}
+    monkeypatch.setattr(fault_search, "generator_waits", lambda results: waits)
+    assert ("generator slow", place) in names(fit(run))
+
+
 def test_late_hosts_at_barriers_do_not_weaken_a_fault() -> None:
     class Results:
         def __init__(self, late: str) -> None:

@@ -28,6 +28,7 @@ from chakram.analysis.simulation_misfit import (
 )
 from chakram.diagnosis.counted_paths import counted_paths
 from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant, variant_of
+from chakram.diagnosis.design_limits import ALL_HOSTS
 from chakram.diagnosis.fault_proposals import (
     CANDIDATES,
     LOSSES,
@@ -63,6 +64,7 @@ _RESOLVED = 0.01
 
 _AMONG_LATEST = 0.8
 _TWICE = 2
+_FEW_HOSTS = 3
 
 _OF_SEARCH = 0.5
 """Share of the fitting time after which the search suspects no additional ports."""
@@ -549,7 +551,10 @@ class _Search:
         return replace(what, misfit=self._judge(shown), fitted=fitted)
 
     def _labelled(self, best: Hypothesis) -> Hypothesis:
-        """Attribute a slow link to a host at its end if that was among the latest."""
+        """Attribute a slow link to a host at its end if that was among the latest.
+
+        If most hosts were, no host stands out, and all of them are named.
+        """
         link = self._links[best.assumed[0].port]
         ends = {
             node_of(port)
@@ -562,6 +567,9 @@ class _Search:
         if best.cause != "slow link" or not host:
             return best
         evidence = f"data plane late for {self._waits[host]:.0%} of the time"
+        if len(self._waits) >= _FEW_HOSTS and self._noise >= limit:
+            host = ALL_HOSTS
+            evidence = f"data planes late for {self._noise:.0%} of the time (median)"
         return replace(best, cause="generator slow", place=host, evidence=evidence)
 
 
