@@ -322,7 +322,7 @@ def test_links_are_not_blamed_for_late_hosts(
 
 
 @pytest.mark.parametrize(
-    ("others", "place"), [(0.42, "all hosts"), (0.3, "h0")], ids=["all", "one"]
+    ("others", "place"), [(0.42, "all hosts"), (0.35, "h0")], ids=["all", "one"]
 )
 def test_one_host_is_named_only_if_most_others_are_less_late(
     others: float, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -452,6 +452,17 @@ def test_no_link_is_slow_if_hosts_cannot_fill_a_small_window(tmp_path: Path) -> 
     assert found.is_delayed
     assert found.is_explained
     assert found.null_misfit > 0.3
+
+
+def test_a_host_that_was_much_later_is_named_before_all_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = with_small_window(tmp_path)
+    waits = {"h2": 0.3, **dict.fromkeys(("h0", "h1", "h3", "h4", "h5"), 0.12)}
+    monkeypatch.setattr(fault_search, "generator_waits", lambda results: waits)
+    ((best, rivals),) = fit(run).found
+    assert (best.cause, best.place) == ("generator slow", "h2")
+    assert [each.place for each in rivals] == ["all hosts"]
 
 
 def test_a_slow_link_is_found_beside_delays_of_all_hosts(tmp_path: Path) -> None:

@@ -36,6 +36,11 @@ LATE = 0.1
 _LATER = 2.0
 """Minimum ratio of a suspected host's late time to the median of all hosts."""
 
+_FEW_HOSTS = 2
+_LATEST = 1.5
+"""Minimum ratio of the longest late time to the second longest, of at least three
+hosts, from which the host is suspected as well."""
+
 
 class Pair(NamedTuple):
     """A sending rank and a receiving rank of a job."""
@@ -267,17 +272,16 @@ def _contrast(
 
 
 def late_hosts(waits: Mapping[str, float]) -> dict[str, float]:
-    """Return the hosts that were late much longer than the median, longest first.
+    """Return the hosts that were late much longer than others, longest first.
 
     Args:
         waits: Share of the run for which the data plane of each host was late.
     """
-    usual = median_low(waits.values()) if waits else 0.0
-    late = {
-        host: share
-        for host, share in waits.items()
-        if share >= max(LATE, _LATER * usual)
-    }
+    limit = _LATER * median_low(waits.values()) if waits else 0.0
+    if len(waits) > _FEW_HOSTS:
+        limit = min(limit, _LATEST * sorted(waits.values())[-2])
+    limit = max(LATE, limit)
+    late = {host: share for host, share in waits.items() if share >= limit}
     return dict(sorted(late.items(), key=lambda item: -item[1]))
 
 

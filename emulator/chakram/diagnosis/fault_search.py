@@ -219,7 +219,7 @@ class _Search:
         return Fit(
             variant=variant,
             run=run,
-            found=tuple(found),
+            found=tuple(self._placed(found)),
             null_misfit=self._null_misfit,
             misfit=self._misfit(shown),
             noise=max(self._noise, self._runs.spread(variant)),
@@ -571,6 +571,29 @@ class _Search:
             host = ALL_HOSTS
             evidence = f"data planes late for {self._noise:.0%} of the time (median)"
         return replace(best, cause="generator slow", place=host, evidence=evidence)
+
+    def _placed(self, found: Sequence[_Found]) -> list[_Found]:
+        """Return the faults, of which at most one is that all hosts are late.
+
+        If one host was much later than most, that host is named instead, and all hosts
+        are its rival.
+        """
+        late = [each for each in found if each[0].place == ALL_HOSTS]
+        if not late:
+            return list(found)
+        best = replace(
+            late[0][0], assumed=tuple(a for each, _ in late for a in each.assumed)
+        )
+        rivals = tuple(rival for _, each in late for rival in each)
+        if self._late:
+            host, share = next(iter(self._late.items()))
+            evidence = f"data plane late for {share:.0%} of the time"
+            rivals = (best, *rivals)
+            best = replace(best, place=host, evidence=evidence)
+        first = found.index(late[0])
+        placed = [each for each in found if each not in late]
+        placed.insert(first, (best, rivals))
+        return placed
 
 
 def _with_rival(found: Sequence[_Found], rival: Hypothesis) -> list[_Found]:

@@ -129,6 +129,10 @@ def test_hosts_are_late_that_wait_longer_than_the_others() -> None:
     assert late_hosts(dict.fromkeys(waits, 0.2)) == {}
     assert late_hosts({"h0": 0.0, "h1": 0.09, "h2": 0.0}) == {}
     assert late_hosts({}) == {}
+    # One that is later than all others needs less.
+    assert list(late_hosts({"h0": 0.2, "h1": 0.31, "h2": 0.2})) == ["h1"]
+    assert late_hosts({"h0": 0.2, "h1": 0.31, "h2": 0.2, "h3": 0.25}) == {}
+    assert late_hosts({"h0": 0.2, "h1": 0.31}) == {}
 
 
 @pytest.mark.parametrize(
