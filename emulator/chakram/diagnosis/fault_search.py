@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING
 
 from chakram.analysis.counter_evidence import node_of
 from chakram.analysis.simulation_misfit import (
-    LATE,
     late_hosts,
     misfit,
     takes_longer,
 )
 from chakram.diagnosis.counted_paths import counted_paths
 from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant, variant_of
-from chakram.diagnosis.design_limits import ALL_HOSTS
 from chakram.diagnosis.fault_proposals import (
     CANDIDATES,
     LOSSES,
@@ -36,6 +34,7 @@ from chakram.diagnosis.fault_proposals import (
     Proposals,
 )
 from chakram.diagnosis.host_delay_fit import fitted_host_delay
+from chakram.diagnosis.late_host_attribution import Found, attributed, merged
 from chakram.diagnosis.run_evidence import generator_waits, is_generator_bound
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
 from chakram.foundation.errors import ChakramError, InputError
@@ -62,9 +61,7 @@ _AS_GOOD = 1.5
 _RESOLVED = 0.01
 """Error of the fit.  Misfits with a smaller difference are also equivalent."""
 
-_AMONG_LATEST = 0.8
 _TWICE = 2
-_FEW_HOSTS = 3
 
 _OF_SEARCH = 0.5
 """Share of the fitting time after which the search suspects no additional ports."""
@@ -157,10 +154,6 @@ def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) 
     return _Search(results, job, time.monotonic() + _OF_BUDGET * budget_s).fit()
 
 
-_Found = tuple[Hypothesis, tuple[Hypothesis, ...]]
-"""A fault that explains a run, and other hypotheses that explain it equally well."""
-
-
 class _Search:
     def __init__(self, results: RunResults, job: str | None, until_s: float) -> None:
         now_s = time.monotonic()
@@ -219,7 +212,7 @@ class _Search:
         return Fit(
             variant=variant,
             run=run,
-            found=tuple(self._placed(found)),
+            found=tuple(merged(found, self._late)),
             null_misfit=self._null_misfit,
             misfit=self._misfit(shown),
             noise=max(self._noise, self._runs.spread(variant)),
@@ -232,7 +225,7 @@ class _Search:
             is_delayed=delayed is not None,
         )
 
-    def _found_with(self, delayed: Hypothesis | None) -> tuple[list[_Found], Variant]:
+    def _found_with(self, delayed: Hypothesis | None) -> tuple[list[Found], Variant]:
         """Return faults, and the variant with them.
 
         Several slow links may together imitate a delay of all hosts, so links without
@@ -259,8 +252,8 @@ class _Search:
         return (_with_rival(found, others[0][0]) if is_rival else found), variant
 
     def _searched(
-        self, variant: Variant, found: list[_Found]
-    ) -> tuple[list[_Found], Variant]:
+        self, variant: Variant, found: list[Found]
+    ) -> tuple[list[Found], Variant]:
         """Add faults that improve the fit.
 
         Return all faults, and the variant with them.
@@ -307,7 +300,9 @@ class _Search:
                 and each.place != best.place
                 and not (each.cause == best.cause and _ports(best) < _ports(each))
             )
-            found = [*found, (self._labelled(best), rivals)]
+            if best.cause == "slow link":
+                best = attributed(best, self._ends(best), self._waits)
+            found = [*found, (best, rivals)]
             variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
             run, shown = self._runs.simulated(variant)
         return found, variant
@@ -537,6 +532,13 @@ class _Search:
         evidence = f"fits the measured messages best: {text}"
         return replace(best, span=(low, high), evidence=evidence)
 
+    def _ends(self, slow: Hypothesis) -> set[str]:
+        """Return the nodes at the ends of a slow link."""
+        name = self._links[slow.assumed[0].port].link
+        return {
+            node_of(port) for port, each in self._links.items() if each.link == name
+        }
+
     def _at(self, assumed: Assumption, value: float) -> Assumption:
         if assumed.kind != "degrade":
             return replace(assumed, probability=value)
@@ -550,53 +552,8 @@ class _Search:
         fitted = misfit(self._runs.measured.fitted, shown.fitted)
         return replace(what, misfit=self._judge(shown), fitted=fitted)
 
-    def _labelled(self, best: Hypothesis) -> Hypothesis:
-        """Attribute a slow link to a host at its end if that was among the latest.
 
-        If most hosts were, no host stands out, and all of them are named.
-        """
-        link = self._links[best.assumed[0].port]
-        ends = {
-            node_of(port)
-            for port, each in self._links.items()
-            if each.link == link.link
-        }
-        latest = max(self._waits.values(), default=0.0)
-        limit = max(LATE, _AMONG_LATEST * latest)
-        host = next((each for each in ends if self._waits.get(each, 0.0) >= limit), "")
-        if best.cause != "slow link" or not host:
-            return best
-        evidence = f"data plane late for {self._waits[host]:.0%} of the time"
-        if len(self._waits) >= _FEW_HOSTS and self._noise >= limit:
-            host = ALL_HOSTS
-            evidence = f"data planes late for {self._noise:.0%} of the time (median)"
-        return replace(best, cause="generator slow", place=host, evidence=evidence)
-
-    def _placed(self, found: Sequence[_Found]) -> list[_Found]:
-        """Return the faults, of which at most one is that all hosts are late.
-
-        If one host was much later than most, that host is named instead, and all hosts
-        are its rival.
-        """
-        late = [each for each in found if each[0].place == ALL_HOSTS]
-        if not late:
-            return list(found)
-        best = replace(
-            late[0][0], assumed=tuple(a for each, _ in late for a in each.assumed)
-        )
-        rivals = tuple(rival for _, each in late for rival in each)
-        if self._late:
-            host, share = next(iter(self._late.items()))
-            evidence = f"data plane late for {share:.0%} of the time"
-            rivals = (best, *rivals)
-            best = replace(best, place=host, evidence=evidence)
-        first = found.index(late[0])
-        placed = [each for each in found if each not in late]
-        placed.insert(first, (best, rivals))
-        return placed
-
-
-def _with_rival(found: Sequence[_Found], rival: Hypothesis) -> list[_Found]:
+def _with_rival(found: Sequence[Found], rival: Hypothesis) -> list[Found]:
     """Return the faults, with another hypothesis that replaces the first one."""
     (best, rivals), *more = found
     return [(best, (*rivals, rival)), *more]

@@ -336,7 +336,7 @@ def _suspect_of(hypothesis: Hypothesis, why: Why) -> Suspect:
         place=hypothesis.place,
         evidence=evidence,
         advice="raise transport.window, or use lower rates"
-        if hypothesis.assumed[0].kind == "host delay"
+        if hypothesis.assumed[0].kind == "host delay" and hypothesis.place == ALL_HOSTS
         else ADVICE[hypothesis.cause],
         remedy="simulated without it",
     )

@@ -1,0 +1,76 @@
+"""Attribution of fitted faults to hosts whose data planes were late.
+
+A late host delays messages like a slow link.  The fit cannot distinguish them, but the
+time that data planes were late can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import TypeAlias
+
+from chakram.analysis.simulation_misfit import LATE
+from chakram.diagnosis.design_limits import ALL_HOSTS
+from chakram.diagnosis.fault_proposals import Hypothesis
+
+Found: TypeAlias = tuple[Hypothesis, tuple[Hypothesis, ...]]
+"""A fault that explains a run, and other hypotheses that explain it equally well."""
+
+_AMONG_LATEST = 0.8
+_FEW_HOSTS = 3
+
+
+def attributed(
+    slow: Hypothesis, ends: Collection[str], waits: Mapping[str, float]
+) -> Hypothesis:
+    """Attribute a slow link to a host at its end if that was among the latest.
+
+    If most hosts were, no host stands out, and all of them are named.
+
+    Args:
+        slow: A slow link.
+        ends: Nodes at the ends of the link.
+        waits: Share of the run for which the data plane of each host was late.
+    """
+    limit = max(LATE, _AMONG_LATEST * max(waits.values(), default=0.0))
+    host = next((each for each in ends if waits.get(each, 0.0) >= limit), None)
+    if host is None:
+        return slow
+    evidence = _evidence(waits[host])
+    usual = median(waits.values())
+    if len(waits) >= _FEW_HOSTS and usual >= limit:
+        host = ALL_HOSTS
+        evidence = f"data planes late for {usual:.0%} of the time (median)"
+    return replace(slow, cause="generator slow", place=host, evidence=evidence)
+
+
+def merged(found: Sequence[Found], late: Mapping[str, float]) -> list[Found]:
+    """Return the faults, of which at most one is that all hosts are late.
+
+    If one host was much later than the others, that host is named instead, and all
+    hosts are its rival, unless another fault names the host already.
+
+    Args:
+        found: The faults.
+        late: Share of the time for hosts that were much later, longest first.
+    """
+    of_all = [each for each in found if each[0].place == ALL_HOSTS]
+    if not of_all:
+        return list(found)
+    best = replace(
+        of_all[0][0], assumed=tuple(a for each, _ in of_all for a in each.assumed)
+    )
+    rivals = tuple(rival for _, each in of_all for rival in each)
+    host = next(iter(late), None)
+    if host is not None and host not in {each.place for each, _ in found}:
+        rivals = (best, *rivals)
+        best = replace(best, place=host, evidence=_evidence(late[host]))
+    placed = [each for each in found if each not in of_all]
+    placed.insert(found.index(of_all[0]), (best, rivals))
+    return placed
+
+
+def _evidence(share: float) -> str:
+    return f"data plane late for {share:.0%} of the time"

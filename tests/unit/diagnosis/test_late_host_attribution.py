@@ -1,0 +1,51 @@
+"""Which host, or all of them, a fault of late hosts is attributed to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chakram.diagnosis.counterfactual import Assumption
+from chakram.diagnosis.fault_proposals import Hypothesis
+from chakram.diagnosis.late_host_attribution import attributed, merged
+
+DELAY = Hypothesis(
+    cause="generator slow",
+    place="all hosts",
+    assumed=(Assumption(kind="host delay", port="", delay_ns=1000),),
+)
+LINK = Hypothesis(
+    cause="slow link",
+    place="h3-s0 up",
+    assumed=(Assumption(kind="degrade", port="h3:eth0", rate_bps=1000),),
+)
+
+
+def named(slow: Hypothesis, *waits: float) -> str:
+    hosts = {f"h{number}": share for number, share in enumerate(waits)}
+    return attributed(slow, {"h3", "s0"}, hosts).place
+
+
+def test_a_slow_link_is_that_of_a_late_host_or_of_all_hosts() -> None:
+    assert named(LINK, 0.1, 0.1, 0.1, 0.3) == "h3"
+    assert named(LINK, 0.28, 0.27, 0.29, 0.3) == "all hosts"
+    assert named(LINK, 0.1, 0.5, 0.1, 0.3) == LINK.place
+    assert named(LINK, 0.01, 0.01, 0.01, 0.05) == LINK.place
+    assert attributed(LINK, {"h3", "s0"}, {}) == LINK
+
+
+def test_a_late_host_replaces_all_hosts_once() -> None:
+    others = (LINK, ())
+    assert merged([others, (DELAY, ())], {}) == [others, (DELAY, ())]
+    ((best, rivals), after) = merged([(DELAY, (LINK,)), others], {"h3": 0.4})
+    assert (best.cause, best.place) == ("generator slow", "h3")
+    assert rivals == (DELAY, LINK)
+    assert after == others
+    # Another fault names the host already.
+    known = (replace(LINK, cause="generator slow", place="h3"), ())
+    assert merged([known, (DELAY, ())], {"h3": 0.4}) == [known, (DELAY, ())]
+
+
+def test_all_hosts_are_named_once() -> None:
+    late = replace(LINK, cause="generator slow", place="all hosts")
+    ((best, _),) = merged([(DELAY, ()), (late, ())], {})
+    assert best.assumed == (*DELAY.assumed, *LINK.assumed)
