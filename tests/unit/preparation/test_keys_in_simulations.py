@@ -75,6 +75,7 @@ UNUSED = {
 USED = {
     ("LinkSettings", "rate"): {"fabric.links.host.rate": "2Gbit"},
     ("LinkSettings", "delay"): {"fabric.links.host.delay": "10us"},
+    ("NamespaceFabric", "switch"): {"fabric.switch": "model"},
     ("NamespaceFabric", "switches"): {
         "fabric.switches.profile": "sonic",
         "fabric.links.host.ecn": "1KB/2KB/1",

@@ -58,7 +58,7 @@ class NamespaceFabric(LocalFabric):
 
     key_use: ClassVar[KeyUse] = {
         ("Experiment", "lab"): _RUN,
-        ("NamespaceFabric", "switch"): _RUN,
+        ("NamespaceFabric", "switch"): (SIMULATE, *_RUN),
         ("NamespaceFabric", "capture"): _RUN,
         ("NamespaceFabric", "telemetry"): _RUN,
         **used_in((SIMULATE, *_RUN), *SWITCHED_SECTIONS),
@@ -75,7 +75,8 @@ class NamespaceFabric(LocalFabric):
     """Hosts and switches are network namespaces of this machine."""
     switch: Literal["kernel", "model"] = "kernel"
     """Switches of a run. kernel: bridges and routes of the kernel; model: the switch
-    model in a separate process."""
+    model in a separate process. Simulations always use the switch model; with
+    model, their hosts send ahead of the wire like those of runs."""
     topology: TopologySettings = Field(examples=[{"single_switch": {"hosts": 8}}])
     """Shape of the fabric: exactly one of its keys."""
     links: LinksSettings = LinksSettings.section_defaults()

@@ -330,10 +330,10 @@ def _endpoints(
     agent: AgentPlan, *, settings: RunSettings, burst_packets: int
 ) -> list[Endpoint]:
     """Return the endpoints of one agent, in the order of its ports."""
-    # Virtual time has no scheduling delays, so there is nothing to catch up on.
-    transport = replace(
-        agent.transport, max_burst_packets=burst_packets, burst_bound_ns=0
-    )
+    transport = replace(agent.transport, max_burst_packets=burst_packets)
+    if not transport.saves_up:
+        # Virtual time has no scheduling delays, so there is nothing to catch up on.
+        transport = replace(transport, burst_bound_ns=0)
     numbers = agent.numbers()
     ranks_of: dict[int, list[RankPlan]] = {port.number: [] for port in agent.ports}
     for rank in agent.ranks:
