@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import chakram
 from chakram.analysis.run_causes import why_of
 from chakram.run_directory.validation import check_run
 from tests.e2e.runs import completed, moe, write_experiment
@@ -196,6 +197,35 @@ def test_traffic_recovers_from_a_fault(tmp_path: Path) -> None:
     assert min(held_up) > 20 * 10**6
     assert check_run(results) == []
     assert row["fault"] in {each.fault for each in why_of(results).causes}
+
+
+@pytest.mark.soak
+def test_a_host_sends_as_many_packets_again_as_simulated(tmp_path: Path) -> None:
+    streams = [
+        {"op": "all_reduce", "size": "4MiB", "count": 2},
+        {"op": "all_to_all", "size": "1MiB", "count": 6},
+    ]
+    trace = {"synth": "collectives", "ranks": 8, "streams": streams}
+    loss = {"kind": "loss", "link": "leaf0-spine0", "probability": 0.005}
+    experiment = write_experiment(
+        tmp_path,
+        [{"name": "job", "trace": trace}],
+        {
+            "kind": "namespaces",
+            "switch": "model",
+            "switches": {"profile": "sonic"},
+            "topology": {
+                "clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4, "uplinks": 2}
+            },
+            "links": {"host": {"rate": "40Mbit"}, "uplink": {"rate": "80Mbit"}},
+        },
+        collectives={"all_reduce": "ring", "all_to_all": "direct"},
+        iterations={"warmup": 1, "measured": 3},
+        faults={"links": [loss]},
+    )
+    measured = completed(experiment).results.summary().retransmitted
+    simulated = chakram.simulate(experiment, runs=tmp_path / "simulated")
+    assert measured == pytest.approx(simulated.summary().retransmitted, rel=0.3)
 
 
 def test_sprayed_packets_are_kept_until_missing_ones_arrive(

@@ -211,7 +211,8 @@ def _tested(verdict: Verdict) -> list[str]:
 
 def _fault_lines(finding: Finding) -> list[str]:
     suspect = finding.suspect
-    text = f"  {finding.saving!s:>7}  {suspect}"
+    is_masked = finding.previous and finding.saving.share <= 0
+    text = f"  {'masked' if is_masked else finding.saving!s:>7}  {suspect}"
     if suspect.evidence:
         text += f": {suspect.evidence}"
     lines = [text]
