@@ -15,7 +15,7 @@ from chakram.foundation.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
-    """What is to be started, and where.
+    """The agents to start, and their hosts.
 
     Attributes:
         hosts: Names of the hosts, each with the address that reaches it.

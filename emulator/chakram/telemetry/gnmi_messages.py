@@ -24,7 +24,7 @@ MISSING = ConfigError(
 
 try:
     from gnmi_pb import gnmi_pb2, gnmi_pb2_grpc
-except (ImportError, RuntimeError):  # absent, or made for a newer grpcio
+except (ImportError, RuntimeError):  # absent, or generated for a newer grpcio
     gnmi_pb2 = gnmi_pb2_grpc = None
 
 pb: Any = gnmi_pb2

@@ -49,7 +49,7 @@ Elements = tuple[str, ...]
 
 
 class LabTree:
-    """What all switches of a lab serve, read again when it is asked for.
+    """Data of all switches of a lab, read again for each request.
 
     Args:
         directory: Directory of the lab.
