@@ -78,7 +78,7 @@ def launcher_of_process() -> str:
 
 
 def name_of_host() -> str:
-    """Return the name of this host as its launcher knows it."""
+    """Return the name that the launcher uses for this host."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 

@@ -109,7 +109,7 @@ class VerbsEngine(PortEngine):
             clock: Returns the time in ns.
 
         Raises:
-            PlanError: If the plan asks for something that only sockets can do.
+            PlanError: If the plan has a setting that only sockets support.
         """
         super().__init__(rate_bps=None, burst_bound_ns=0, max_burst_packets=1)
         self._where = f"port {port.number} ({port.open} of {port.host})"

@@ -21,7 +21,7 @@ _LOCAL = "7F7F0101"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSource:
-    """The daemon that synchronizes a host's wall clock, and what it knows.
+    """The daemon that synchronizes a host's wall clock, and its measurements.
 
     Attributes:
         name: ``chrony`` or ``ptp``.

@@ -432,7 +432,7 @@ async def _read(each: _Started, agents: LaunchedAgents) -> None:
 
 
 def _is_foreign(line: str) -> bool:
-    """Return whether a line is not of the agent's own log, which comes by itself."""
+    """Return whether a line is not from the agent's log, which arrives separately."""
     return " chakram_agent" not in line
 
 

@@ -175,7 +175,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
 async def _otg(
     engine: OtgEngine | None, settings: ServiceSettings, ready: Callable[[str], None]
 ) -> AsyncIterator[None]:
-    """Serve OTG through gRPC during the block, and watch for clients that are gone."""
+    """Serve OTG through gRPC during the block, and release fabrics of idle clients."""
     if engine is None:
         yield
         return

@@ -102,7 +102,7 @@ class Collector:
         self._after = await self._settled("after", most_ns)
         self._settled_ns = monotonic_ns()  # the last sample equals the totals
         clocks = (reader.measure_clock() for reader in self._readers.values())
-        # A switch that is gone has been measured before.
+        # The clock of a switch that no longer answers was measured before.
         await asyncio.gather(*clocks, return_exceptions=True)
         await self.close()
 

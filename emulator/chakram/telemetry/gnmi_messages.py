@@ -104,7 +104,7 @@ def updates(notification: Any) -> Iterator[tuple[Elements, object]]:
 
 
 def encoding_of(mapping: TelemetryMapping) -> int:
-    """Return the number of the encoding that a mapping asks for."""
+    """Return the number of the encoding that a mapping requests."""
     return int(pb.Encoding.Value(mapping.encoding.upper()))
 
 

@@ -1,4 +1,4 @@
-"""Reader of one switch: what it says of itself, its clock, and its counters."""
+"""Reader of one switch: its facts, its clock, and its counters."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class SwitchReader:
         return f"telemetry of {self.target.switch}"
 
     async def start(self) -> None:
-        """Connect, read what the switch says of itself, and begin to sample.
+        """Connect, read the facts of the switch, and begin to sample.
 
         Raises:
             ConfigError: If a package is missing.
