@@ -64,8 +64,8 @@ MESSAGES_FLOOR = 1.0
 # Both ends on one core, with packets of 4 KiB and of 1 KiB.
 TOGETHER_FLOOR = 0.55
 TOGETHER_SMALL_FLOOR = 0.5
-# Five times as long as a packet that goes to and fro between two spinning processes.
-LATENCY_FLOOR = 0.2
+# Three times as long as a packet that goes to and fro between two spinning processes.
+LATENCY_FLOOR = 1 / 3
 # Looking at every packet: with a core per end, and with both ends on one.
 VERIFY_FLOOR = 0.95
 VERIFY_TOGETHER_FLOOR = 0.85

@@ -49,10 +49,6 @@ def report(
     """
     from chakram.chakra.write.new_file import new_file, refuse_existing
     from chakram.diagnosis.verified import BUDGET_S
-    from chakram.report.chromium_figures import export_figures
-    from chakram.report.compare_page import MOST_RUNS, compare_page
-    from chakram.report.run.page import run_page
-    from chakram.report.sweep.page import suite_page
     from chakram.run_directory.reader import open_run, runs_in
     from chakram.sweep.folder import is_sweep
 
@@ -63,25 +59,33 @@ def report(
         raise typer.BadParameter("--bmwg needs exactly one run")
     if sweeps and len(directories) > 1:
         raise typer.BadParameter(f"{sweeps[0]} is a sweep: give no other folder")
-    if len(directories) > MOST_RUNS:
-        raise typer.BadParameter(f"at most {MOST_RUNS} runs fit side by side")
     refuse_existing(out, force=force)
     if sweeps:
-        page = suite_page(directories[0], out)
-    else:
-        runs = [open_run(directory) for directory in directories]
-        if len(runs) > 1:
-            page = compare_page(runs)
-        elif bmwg:
-            from chakram.report.bmwg_page import bmwg_page
+        from chakram.report.sweep.page import suite_page
 
-            page = bmwg_page(runs[0])
-        else:
-            budget_s = 0.0 if no_verify else BUDGET_S
-            page = run_page(runs[0], budget_s=budget_s, say=say)
+        page = suite_page(directories[0], out)
+    elif len(directories) > 1:
+        from chakram.report.compare_page import MOST_RUNS, compare_page
+
+        if len(directories) > MOST_RUNS:
+            raise typer.BadParameter(f"at most {MOST_RUNS} runs fit side by side")
+        page = compare_page([open_run(directory) for directory in directories])
+    elif bmwg:
+        from chakram.report.bmwg_page import bmwg_page
+
+        page = bmwg_page(open_run(directories[0]))
+    else:
+        from chakram.report.run.page import run_page
+
+        budget_s = 0.0 if no_verify else BUDGET_S
+        page = run_page(open_run(directories[0]), budget_s=budget_s, say=say)
     with new_file(out, force=force) as file:
         file.write(page.encode())
-    drawn = [] if figures is None else export_figures(page, figures)
+    drawn: list[Path] = []
+    if figures is not None:
+        from chakram.report.chromium_figures import export_figures
+
+        drawn = export_figures(page, figures)
     if as_json:
         print_json("report", {"written": str(out), "figures": list(map(str, drawn))})
         return

@@ -34,7 +34,12 @@ from chakram.diagnosis.fault_proposals import (
     Proposals,
 )
 from chakram.diagnosis.host_delay_fit import fitted_host_delay
-from chakram.diagnosis.late_host_attribution import Found, attributed, merged
+from chakram.diagnosis.late_host_attribution import (
+    Found,
+    attributed,
+    late_receiver,
+    merged,
+)
 from chakram.diagnosis.run_evidence import generator_waits, is_generator_bound
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
 from chakram.foundation.errors import ChakramError, InputError
@@ -302,9 +307,14 @@ class _Search:
             )
             if best.cause == "slow link":
                 best = attributed(best, self._ends(best), self._waits)
-            found = [*found, (best, rivals)]
             variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
+            without_ns = shown.fitted.iteration_ns
             run, shown = self._runs.simulated(variant)
+            if best.cause == "slow link" and self._is_late:
+                saved = 1 - without_ns / shown.fitted.iteration_ns
+                ends = self._ends(best)
+                rivals += late_receiver(best, ends, self._waits, saved)
+            found = [*found, (best, rivals)]
         return found, variant
 
     def _is_better(self, best: Hypothesis, variant: Variant, shown: Halves) -> bool:

@@ -19,6 +19,8 @@ Found: TypeAlias = tuple[Hypothesis, tuple[Hypothesis, ...]]
 """A fault that explains a run, and other hypotheses that explain it equally well."""
 
 _AMONG_LATEST = 0.8
+_AS_LATE = 3.0
+"""Maximum saving by a rival, relative to the time for which any host was late."""
 _FEW_HOSTS = 3
 
 
@@ -44,6 +46,27 @@ def attributed(
         host = ALL_HOSTS
         evidence = f"data planes late for {usual:.0%} of the time (median)"
     return replace(slow, cause="generator slow", place=host, evidence=evidence)
+
+
+def late_receiver(
+    slow: Hypothesis, ends: Collection[str], waits: Mapping[str, float], saved: float
+) -> tuple[Hypothesis, ...]:
+    """Return a host at the end of a slow link as a rival, if any host was late.
+
+    A run records how late a data plane is to send, but not how late it is to receive.
+
+    Args:
+        slow: A slow link.
+        ends: Nodes at the ends of the link.
+        waits: Share of the run for which the data plane of each host was late.
+        saved: Share of the time that the run would save without the slow link.
+    """
+    latest = max(waits.values(), default=0.0)
+    host = next((each for each in ends if each in waits), None)
+    if host is None or saved > _AS_LATE * latest:
+        return ()
+    evidence = f"data planes late to send for up to {latest:.0%} of the time"
+    return (replace(slow, cause="generator slow", place=host, evidence=evidence),)
 
 
 def merged(found: Sequence[Found], late: Mapping[str, float]) -> list[Found]:

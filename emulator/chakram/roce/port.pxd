@@ -54,5 +54,6 @@ cdef class PortEngine:
     cpdef long long foreign_packets(self) except? -1
     cpdef object pause(self, bint data, bint answers, long long until_ns,
                        long long now_ns)
+    cpdef object lead_with_short_data(self)
     cpdef object rest(self, long long now_ns)
     cpdef object resume(self, long long now_ns)

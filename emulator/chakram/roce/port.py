@@ -275,6 +275,10 @@ class PortEngine:
         """
         self._scheduler.pause(data, answers, until_ns, now_ns)
 
+    def lead_with_short_data(self) -> None:
+        """Send the short end of a message before a response, every other time."""
+        self._scheduler.short_data_leads = True
+
     def rest(self, now_ns: int) -> None:
         """Record that the network has paused the port, so that nothing is sent."""
         self._line.pause(now_ns)

@@ -22,6 +22,7 @@ cdef int _IDLE
 cdef int _TURN
 cdef int _WINDOW
 cdef int _PACE
+cdef int _SHORT_BYTES
 
 
 cdef class Requester:
@@ -97,6 +98,8 @@ cdef class Requester:
     cpdef bint is_idle(self) except -1
     cpdef object demand(self, long long since_ns)
     cpdef long long sending_order(self) except? -1
+    @cython.locals(message=Message)
+    cpdef bint is_nearly_done(self) except -1
     @cython.locals(message=Message, outstanding="long long", payload="long long",
                    in_flight="long long", ready_ns="long long",
                    hold_until_ns="long long")

@@ -61,6 +61,8 @@ _FOR_TIMEOUT = FOR_TIMEOUT
 _FOR_RNR = FOR_RNR
 # States: idle; waiting for the port; waiting for the window; waiting for the pace.
 _IDLE, _TURN, _WINDOW, _PACE = range(4)
+# End of a message that may go before a response.
+_SHORT_BYTES = 512
 
 NAK_REASONS: dict[int, str] = {
     NakCode.INVALID_REQUEST: "the peer refused a packet as an invalid request",
@@ -310,6 +312,15 @@ class Requester:
     def sending_order(self) -> int:
         """Return the order of the message to send from next, or 0 if there is none."""
         return 0 if self.queue.sending is None else self.queue.sending.order
+
+    def is_nearly_done(self) -> bool:
+        """Return whether few bytes of the message to send from are left."""
+        message = self.queue.sending
+        return (
+            message is not None
+            and message.first_byte + message.size_bytes - self._next_byte
+            <= _SHORT_BYTES
+        )
 
     def fill(self, burst: Burst, max_packets: int) -> bool:
         """Fill *burst* with the next packets, or return False if there are none.

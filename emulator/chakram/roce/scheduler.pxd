@@ -26,6 +26,8 @@ cdef class Scheduler:
     cdef long long _quantum_bytes
     cdef Burst _offered
     cdef QueuePair _offered_queue_pair
+    cdef bint _sent_data
+    cdef bint short_data_leads
     cdef readonly long long packets_sent
     cdef readonly long long bytes_sent
     cdef readonly long long bursts_sent
@@ -48,6 +50,10 @@ cdef class Scheduler:
     cdef object _answer(self, QueuePair queue_pair, bint is_busy, long long now_ns)
     @cython.locals(burst=Burst, queue_pair=QueuePair)
     cpdef Burst peek_burst(self, long long now_ns)
+    @cython.locals(queue_pair=QueuePair)
+    cdef bint _has_short_data(self) except -1
+    @cython.locals(burst=Burst, queue_pair=QueuePair)
+    cdef Burst _peek_data(self, long long now_ns)
     @cython.locals(queue_pair=QueuePair)
     cpdef object commit_burst(self, Burst burst, long long now_ns)
     @cython.locals(wakeup_ns="long long", time_ns="long long", queue_pair=QueuePair)

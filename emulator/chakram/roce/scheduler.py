@@ -1,7 +1,9 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 """Scheduler of a port, which decides which queue pair sends next, and when.
 
-Responses (ACK, NAK, CNP) go first. Deficit round robin over wire bytes shares the port
+Responses (ACK, NAK, CNP) go first. With *short_data_leads*, one burst of data that ends
+with a short packet goes before them: the peer waits for a short message, but seldom for
+an ACK. Deficit round robin over wire bytes shares the port
 among the queue pairs that may send data now. At its turn, a queue pair gets a quantum:
 the wire bytes of one full burst. It sends as long as any of the quantum is left. If the
 last burst exceeds the quantum, the excess is deducted from the next turn. The totals of
@@ -49,6 +51,8 @@ class Scheduler:
         control_sent: See `PortStatistics`.
         pacing_errors: See `PortStatistics`.
         paused_ns: See `PortStatistics`.
+        short_data_leads: Whether short data goes before responses, unless data was
+            sent last.
         has_news: Whether something may have become due earlier, or ready to send, since
             the last call of `next_wakeup_ns`.
     """
@@ -65,6 +69,7 @@ class Scheduler:
         "_paused_since_ns",
         "_quantum_bytes",
         "_queue_pairs",
+        "_sent_data",
         "_timers",
         "_turns",
         "bursts_sent",
@@ -74,6 +79,7 @@ class Scheduler:
         "pacing_errors",
         "packets_sent",
         "paused_ns",
+        "short_data_leads",
     )
 
     def __init__(
@@ -103,6 +109,9 @@ class Scheduler:
         # The burst that `peek_burst` returned last, and its queue pair.
         self._offered: Burst | None = None
         self._offered_queue_pair: QueuePair | None = None
+        # Whether the last burst was one of data.
+        self._sent_data = False
+        self.short_data_leads = False
         self.packets_sent = 0
         self.bytes_sent = 0
         self.bursts_sent = 0
@@ -193,6 +202,11 @@ class Scheduler:
             self._end_pauses(now_ns)
         if now_ns < self._line.ready_ns(now_ns):
             return None
+        burst: Burst | None = None
+        if self.short_data_leads and not self._sent_data and self._has_short_data():
+            burst = self._peek_data(now_ns)
+            if burst is not None:
+                return burst
         while self._answering.count > 0 and not self._paused & _ANSWERS_PAUSED:
             queue_pair: QueuePair = self._answering.first()
             burst = queue_pair.make_answer()
@@ -202,8 +216,19 @@ class Scheduler:
             # The gap has closed, so no response is needed.
             self._answering.take()
             queue_pair.is_answering = False
+        return self._peek_data(now_ns)
+
+    def _has_short_data(self) -> bool:
+        """Return whether the data to send next ends with a short packet."""
+        if self._turns.ring.count == 0:
+            return False
+        queue_pair: QueuePair = self._turns.ring.first()
+        return queue_pair.requester.is_nearly_done()
+
+    def _peek_data(self, now_ns: int) -> Burst | None:
+        """Return the burst of data that would leave now, if any."""
         while self._turns.ring.count > 0 and not self._paused & _DATA_PAUSED:
-            queue_pair = self._turns.ring.first()
+            queue_pair: QueuePair = self._turns.ring.first()
             queue_pair.fetch_sender()
             self._turns.ring.fetch_second(6)
             burst = None
@@ -236,6 +261,7 @@ class Scheduler:
             self.control_sent += 1
         self._offered = None
         self._offered_queue_pair = None
+        self._sent_data = burst.kind == _DATA
         self.packets_sent += burst.count
         self.bytes_sent += burst.wire_bytes
         self.bursts_sent += 1

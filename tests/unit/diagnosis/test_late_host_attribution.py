@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from chakram.diagnosis.counterfactual import Assumption
 from chakram.diagnosis.fault_proposals import Hypothesis
-from chakram.diagnosis.late_host_attribution import attributed, merged
+from chakram.diagnosis.late_host_attribution import attributed, late_receiver, merged
 
 DELAY = Hypothesis(
     cause="generator slow",
@@ -31,6 +31,17 @@ def test_a_slow_link_is_that_of_a_late_host_or_of_all_hosts() -> None:
     assert named(LINK, 0.1, 0.5, 0.1, 0.3) == LINK.place
     assert named(LINK, 0.01, 0.01, 0.01, 0.05) == LINK.place
     assert attributed(LINK, {"h3", "s0"}, {}) == LINK
+
+
+def test_a_host_may_be_late_to_receive_if_others_were_late_to_send() -> None:
+    waits = {"h1": 0.05, "h2": 0.01, "h3": 0.0}
+    (rival,) = late_receiver(LINK, {"h3", "s0"}, waits, 0.1)
+    assert (rival.cause, rival.place) == ("generator slow", "h3")
+    assert rival.evidence == "data planes late to send for up to 5% of the time"
+    # It saves more than late hosts could, or has no host at its ends.
+    assert late_receiver(LINK, {"h3", "s0"}, waits, 0.2) == ()
+    assert late_receiver(LINK, {"s1", "s0"}, waits, 0.1) == ()
+    assert late_receiver(LINK, {"h3", "s0"}, {}, 0.1) == ()
 
 
 def test_a_late_host_replaces_all_hosts_once() -> None:

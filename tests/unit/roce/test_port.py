@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chakram.roce.burst import Burst
+from chakram.roce.constants import BurstKind
 from chakram.roce.port import PortEngine
 from chakram.roce.send_order import SendOrder
 from tests.unit.roce.ports import MTU, drained, make_port, nak_of
@@ -158,3 +159,31 @@ def test_a_queue_pair_that_fails_in_the_ring_is_skipped() -> None:
     port.receive_burst(nak_of(0, code=0x61), 0)
 
     assert {each.source_qpn for each in drained(port)} == {2}
+
+
+@pytest.mark.parametrize(
+    ("leads", "size", "order"),
+    [
+        (False, 10, "AADD"),
+        (True, 10, "DADA"),
+        (True, 512, "DADA"),
+        (True, 513, "AADD"),
+    ],
+)
+def test_short_data_and_responses_alternate_if_short_data_leads(
+    leads: bool, size: int, order: str
+) -> None:
+    port, peer = (
+        make_port(qpns=(1, 2, 3)),
+        PortEngine(rate_bps=None, burst_bound_ns=0, max_burst_packets=1),
+    )
+    if leads:
+        port.lead_with_short_data()
+    for qpn in (1, 2):
+        peer.add_queue_pair(make_queue_pair(100 + qpn, qpn))
+        peer.post_send(100 + qpn, 0, 10, 0)
+        port.receive_burst(peer.next_burst(0), 0)
+        port.post_send(3, 0, size, 0)
+
+    kinds = [BurstKind(each.kind).name[0] for each in drained(port)]
+    assert "".join(kinds) == order
