@@ -66,7 +66,7 @@ _LAUNCHER_VARIABLES = (
     ("JOB_COMPLETION_INDEX", "kubernetes index"),
     ("SSH_CONNECTION", "ssh from"),
 )
-"""Variables that tell what has started a process, and how to call it."""
+"""Environment variables that identify the launcher of a process, and its name."""
 
 
 def launcher_of_process() -> str:
@@ -78,7 +78,7 @@ def launcher_of_process() -> str:
 
 
 def name_of_host() -> str:
-    """Return the name of this host as its launcher knows it."""
+    """Return the name that the launcher uses for this host."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
@@ -96,7 +96,7 @@ def controllers_of(token: TokenFile) -> list[str]:
 
 
 class LogLines(logging.Handler):
-    """Lines of the agent's log that the controller has not got yet."""
+    """Lines of the agent's log that the controller has not received yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class CallHome:
             logging.getLogger().removeHandler(self._log)
 
     async def _again(self, use: Callable[[], Awaitable[None]]) -> None:
-        """Open a connection whenever the one before has ended."""
+        """Open a new connection whenever the previous connection has ended."""
         pause_s = _PAUSE_S
         while True:
             begun_s = time.monotonic()

@@ -47,7 +47,7 @@ _TCMSG = struct.Struct("=BxxxiIII")
 def read_host_counters(ports: Iterable[PortPlan]) -> dict[str, int]:
     """Return the counters of this host, and of the interfaces of some ports.
 
-    What cannot be read is left out.
+    Counters that cannot be read are absent.
     """
     counts = {**softnet(), **processor()}
     places = dict.fromkeys((port.netns, port.interface) for port in ports)
@@ -68,7 +68,7 @@ def read_host_counters(ports: Iterable[PortPlan]) -> dict[str, int]:
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Return how far counters grew, and gauges (``cpu_*_khz``) as they are."""
+    """Return the increase of counters, and gauges (``cpu_*_khz``) unchanged."""
     return {
         name: value if name.endswith("_khz") else value - before[name]
         for name, value in after.items()
@@ -138,7 +138,7 @@ def _drops_in(attributes: bytes) -> int:
 
 
 def softnet() -> dict[str, int]:
-    """Return what the kernel's receive path dropped, or had no time for."""
+    """Return the drops and time squeezes of the kernel's receive path."""
     rows = [
         [int(word, 16) for word in line.split()[:3]]
         for line in _lines(_SOFTNET)
@@ -167,7 +167,7 @@ def processor() -> dict[str, int]:
     ]
     if throttled:
         found["cpu_throttled"] = sum(throttled)
-    # Idle CPUs are slow. Right after a run, the fastest one tells how fast they were.
+    # Idle CPUs are slow. Right after a run, the fastest CPU shows how fast they were.
     for word, name in (("fastest", "scaling_cur_freq"), ("limit", "cpuinfo_max_freq")):
         values = _numbers(f"cpu[0-9]*/cpufreq/{name}")
         if values:

@@ -41,7 +41,7 @@ def pattern_start(psn: int, message: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadLayout:
-    """Where payload is in the memory of a port.
+    """Layout of payload in the memory of a port.
 
     Attributes:
         slots: Number of slots per verified queue pair; 0: no payload is verified.

@@ -49,7 +49,7 @@ class NicQueuePair:
     has_failed: bool = False
     room: int = 0
     room_ns: int = 0
-    """Since when there has been room in the send queue."""
+    """Time since which the send queue has had room."""
     last_context: object = None
     """Context of the last message that the NIC got."""
     started: int = 0
@@ -91,7 +91,7 @@ class NicQueuePair:
 def check_sockets(
     plan: QueuePairPlan, transport: TransportPlan, where: str, slot_bytes: int
 ) -> None:
-    """Check that sockets at the other end of a queue pair can talk to a NIC.
+    """Check that sockets at the other end of a queue pair can communicate with a NIC.
 
     Raises:
         PlanError: If a message may be too long, or the NIC would drop all packets.

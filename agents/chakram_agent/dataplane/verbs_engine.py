@@ -109,7 +109,7 @@ class VerbsEngine(PortEngine):
             clock: Returns the time in ns.
 
         Raises:
-            PlanError: If the plan asks for something that only sockets can do.
+            PlanError: If the plan has a setting that only sockets support.
         """
         super().__init__(rate_bps=None, burst_bound_ns=0, max_burst_packets=1)
         self._where = f"port {port.number} ({port.open} of {port.host})"
@@ -166,7 +166,7 @@ class VerbsEngine(PortEngine):
     # The device.
 
     def bind(self) -> None:
-        """Open the device and make its queue pairs, whose ends are then in `bound`.
+        """Open the device and create its queue pairs.  Their ends are then in `bound`.
 
         Raises:
             ConfigError: If the device or the port's address does not exist.
@@ -353,7 +353,7 @@ class VerbsEngine(PortEngine):
         self._due[pair] = None
 
     def hand_over(self) -> bool:
-        """Hand pending messages to the NIC, as far as it has room.
+        """Pass pending messages to the NIC, as far as it has room.
 
         Returns:
             Whether there were any.
@@ -539,7 +539,7 @@ class VerbsEngine(PortEngine):
     def _wrong_packets(self, pair: NicQueuePair, number: int, size_bytes: int) -> int:
         """Return how many packets of the last piece have a wrong payload.
 
-        Payload from sockets has another pattern, and is not verified.
+        Payload from sockets has a different pattern, and is not verified.
         """
         is_due = pair.received % max(1, self._transport.verify_every) == 0
         if pair.index is None or not pair.has_nic_peer or not is_due:
@@ -573,7 +573,7 @@ class VerbsEngine(PortEngine):
         """Return the payload that a queue pair has received: see `PortEngine`."""
         return self._pairs[qpn].total_received_bytes
 
-    # Methods of a port for what the NIC does itself.
+    # Methods of a port for tasks that the NIC does itself.
 
     def take_event(self) -> Event | None:
         """Return the oldest pending event, whose `owner` is set, or None."""

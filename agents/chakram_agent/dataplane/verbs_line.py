@@ -30,7 +30,7 @@ class VerbsPort(Port):
 
 
 class VerbsLine(Line):
-    """A line whose engine hands messages to an RDMA NIC."""
+    """A line whose engine passes messages to an RDMA NIC."""
 
     def __init__(
         self, endpoint: Endpoint, engine: VerbsEngine, transport: TransportPlan
@@ -43,7 +43,7 @@ class VerbsLine(Line):
         return self._verbs.take_completions()
 
     def send(self, now_ns: int) -> bool:
-        """Hand messages to the NIC, and return whether there were any."""
+        """Pass messages to the NIC, and return whether there were any."""
         if self._verbs.is_behind:
             self._verbs.take_completions()
         return self._verbs.hand_over() or self._verbs.is_behind

@@ -332,7 +332,7 @@ class _Judge:
         end_ns = message.received_ns or message.last_acked_ns
         if message.departed_ns is not None:
             return end_ns - message.departed_ns
-        # An RDMA NIC sent it, so this begins when the message was handed over.
+        # An RDMA NIC sent it, so this begins when the NIC got the message.
         waited_ns = max(message.posted_ns - message.ready_ns, message.generator_wait_ns)
         return end_ns - message.ready_ns - waited_ns
 

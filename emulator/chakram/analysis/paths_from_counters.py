@@ -71,7 +71,7 @@ class _Search:
         )
         total = sum(self._counted.values())
         scale = crossing / total if total else 0.0
-        # What is still missing at each port.
+        # Bytes that are still missing at each port.
         self._left = {port: scale * each for port, each in self._counted.items()}
         self._crossing = crossing
         for each in self._order:

@@ -294,7 +294,7 @@ def _ways(flows: pa.Table) -> dict[tuple[str, int, int, int], int]:
     names = ["job", "src", "dst", "bytes"]
     after_ns = pc.coalesce(flows["received_ns"], flows["last_acked_ns"])
     times_ns = pc.add(pc.subtract(after_ns, flows["departed_ns"]), flows["transfer_ns"])
-    # An RDMA NIC does not tell when packets leave.
+    # An RDMA NIC does not report when packets leave.
     times_ns = pc.coalesce(times_ns, pc.subtract(after_ns, flows["first_sent_ns"]))
     if "bound_ns" in flows.column_names:
         times_ns = pc.coalesce(flows["bound_ns"], times_ns)

@@ -1,7 +1,7 @@
 """JSON Schemas of experiment and inventory files.
 
-The schema of experiments says in which worlds each key applies. ``configs/schema`` has
-copies, which ``tools/generate_reference.py`` writes and a test compares.
+The schema of experiments lists the worlds in which each key applies. ``configs/schema``
+has copies, which ``tools/generate_reference.py`` writes and a test compares.
 ``python -m chakram.config.schema`` prints the schema of experiments.
 """
 

@@ -39,7 +39,7 @@ class AgentDescription:
         bundle: Digest of the bundle that the agent runs from. Empty if it is installed.
         numa_nodes: NUMA nodes with a CPU that the agent may use.
         wall_ahead_ns: How far the wall clock is ahead of the monotonic clock.
-        time_source: What synchronizes the host's wall clock. None if unknown.
+        time_source: Program that synchronizes the host's wall clock. None if unknown.
     """
 
     protocol: int

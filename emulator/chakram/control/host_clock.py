@@ -1,4 +1,4 @@
-"""The name of a host's monotonic clock, by which processes know that they share it."""
+"""The name of a host's monotonic clock.  Processes with equal names share a clock."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _LOCAL = "7F7F0101"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSource:
-    """The daemon that synchronizes a host's wall clock, and what it knows.
+    """The daemon that synchronizes a host's wall clock, and its measurements.
 
     Attributes:
         name: ``chrony`` or ``ptp``.
@@ -88,7 +88,7 @@ def disagreement(
         name: Name of the agent.
         ahead_ns: How far its wall clock is ahead of the controller's, by pings.
         uncertainty_ns: Bound on the error of this measurement.
-        sources: What synchronizes the wall clocks of both hosts.
+        sources: Programs that synchronize the wall clocks of both hosts.
     """
     bounds = [
         each.bound_ns

@@ -185,7 +185,7 @@ class Proposals:
         lost_across: Counter[str] = Counter()
         for ports, lost in ends.values():
             lost_across.update(dict.fromkeys(ports, lost))
-        # A queue overflow is the effect of another fault, and masks losses.
+        # A queue overflows because of another fault.  Its drops hide those of a loss.
         full = self.counters.overflowing_instead(lost_across)
         paths = [
             Crossing(dict.fromkeys(ports, float(self._sent.get(end, 0))), lost)

@@ -233,7 +233,7 @@ class RemovalTimer:
         )
 
     def _saves_after_others(self, finding: Finding) -> bool:
-        """Return whether a masked fault saves time once those that mask it are gone."""
+        """Return whether a masked fault saves time without the faults that mask it."""
         share = finding.after_previous.share
         if share <= finding.saving.share:
             return False

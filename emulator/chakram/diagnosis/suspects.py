@@ -419,7 +419,7 @@ def _hashes(
         key=lambda name: -uneven[name][1],
     )
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    # Counters tell how much a path carries, but not which flows.
+    # Counters show how much a path carries, but not which flows.
     unknown = " (as counted; its flows are unknown)" * isinstance(
         run.ecmp, AssignedPaths
     )

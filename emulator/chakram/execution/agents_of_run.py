@@ -104,7 +104,7 @@ class AgentsOfRun:
             abort(f"the launcher of agents has ended: {ended}")
 
     async def explained(self, error: ChakramError) -> ChakramError:
-        """Return an error that also tells which launchers have ended, and how."""
+        """Return an error that also states which launchers have ended, and how."""
         ended = [] if self._launched is None else await self._launched.ended()
         if not ended:
             return error

@@ -1,4 +1,4 @@
-"""What the agents of hosts report about themselves, their ports and their clocks."""
+"""Survey of agents: their versions, ports and clocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAnswer:
-    """What an agent reports about its host."""
+    """An agent's report about its host."""
 
     description: AgentDescription
     ports: Sequence[HostPort]
@@ -42,7 +42,7 @@ async def survey(
     Args:
         places: The agents.
         launch: How they are started; None: they listen already.
-        progress: Shows how many have been started.
+        progress: Function that shows how many agents have been started.
 
     Raises:
         AgentError: If an agent does not start.

@@ -1,1 +1,1 @@
-"""Start of agents on the hosts of a run, by the launchers that clusters have."""
+"""Start of agents on the hosts of a run, by ssh and the launchers of clusters."""

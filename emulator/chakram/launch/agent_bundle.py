@@ -75,7 +75,7 @@ print(json.dumps([
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentBundle:
-    """An archive, and where it unpacks.
+    """An archive, and the folder that it unpacks to.
 
     Attributes:
         data: The archive, a compressed tar file.
@@ -132,7 +132,7 @@ def make_bundle(interpreter: Path | None = None) -> AgentBundle:
     ).encode()
     folder = f"chakram-agent-{chakram.__version__}-{identity}"
     output = io.BytesIO()
-    # Equal files give equal archives, so there is no time stamp.
+    # Equal files must result in equal archives, so there is no time stamp.
     with (
         gzip.GzipFile(fileobj=output, mode="wb", compresslevel=3, mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as archive,

@@ -33,12 +33,12 @@ def _templates() -> Environment:
 def systemd_unit(
     *, listen: str, allow: Sequence[str], max_rate: str | None = None
 ) -> str:
-    """Return a unit of systemd with the agent.
+    """Return a systemd unit for the agent.
 
     Args:
         listen: Address that the agent listens on.
         allow: Prefixes that the agent may send to.
-        max_rate: Limit of the total send rate; None: none.
+        max_rate: Limit of the total send rate; None: no limit.
 
     Raises:
         ConfigError: If a value is not a word.
@@ -57,7 +57,7 @@ def systemd_unit(
 
 
 def ansible_playbook(unit: str) -> str:
-    """Return a playbook that installs the agent with a unit of systemd."""
+    """Return an Ansible playbook that installs the agent with a systemd unit."""
     return _templates().get_template("playbook.yaml.j2").render(unit=unit)
 
 
@@ -110,7 +110,7 @@ def kubernetes_manifests(
 
 
 def _word(option: str, text: str) -> str:
-    """Return a text that no file format gives another meaning.
+    """Return a text that needs no quotes in any of the file formats.
 
     Raises:
         ConfigError: If it is not one.

@@ -63,7 +63,7 @@ async def install(
     machine: str,
     options: Sequence[str] = (),
 ) -> list[EndedCommand]:
-    """Unpack a bundle on hosts, and start its agent once to try it.
+    """Unpack a bundle on hosts, and start its agent once as a test.
 
     Args:
         bundle: The bundle.

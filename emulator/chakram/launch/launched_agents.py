@@ -53,7 +53,7 @@ _PROBED_PORT = 9  # discard; a UDP socket that connects there sends nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """How the user wants agents to be started.
+    """The user's options for the start of agents.
 
     Attributes:
         kind: Name of the launcher.
@@ -95,7 +95,7 @@ class _Started:
         return self.process is not None and self.process.returncode is not None
 
     def told(self) -> str:
-        """Return how the process ended and what it printed last, as a clause."""
+        """Return how the process ended and its last output, as a clause."""
         assert self.process is not None
         status = self.process.returncode or 0
         name = Path(self.command.arguments[0]).name
@@ -109,10 +109,10 @@ class _Started:
 
 
 class LaunchedAgents:
-    """The agents of a run, which have all called home.
+    """The agents of a run, which have all connected to the controller.
 
     Args:
-        listener: Listener that they have called.
+        listener: Listener that the agents have connected to.
         commands: The launcher's processes.
         logs: Folder for a log of each host; None: no logs.
     """
@@ -335,7 +335,7 @@ async def _start(
     arrived: Callable[[int, int], None],
     tolerate: int,
 ) -> None:
-    """Start all commands, some at a time, and wait for their agents.
+    """Start all commands, a few at a time, and wait for their agents.
 
     Raises:
         HostsAbsent: If an agent does not call. If more than *tolerate* hosts are
@@ -420,7 +420,7 @@ async def _read(each: _Started, agents: LaunchedAgents) -> None:
         try:
             line = await process.stdout.readline()
         except ValueError:
-            continue  # longer than the limit of the stream
+            continue  # line longer than the limit of the stream
         if not line:
             break
         text = line.decode("utf-8", "replace").rstrip()[:_LONGEST_LINE]
@@ -432,7 +432,7 @@ async def _read(each: _Started, agents: LaunchedAgents) -> None:
 
 
 def _is_foreign(line: str) -> bool:
-    """Return whether a line is not of the agent's own log, which comes by itself."""
+    """Return whether a line is not from the agent's log, which arrives separately."""
     return " chakram_agent" not in line
 
 

@@ -15,7 +15,7 @@ from chakram.foundation.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
-    """What is to be started, and where.
+    """The agents to start, and their hosts.
 
     Attributes:
         hosts: Names of the hosts, each with the address that reaches it.
@@ -49,7 +49,7 @@ class LaunchCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """One way to start agents.
+    """A launcher: a method to start agents.
 
     Attributes:
         commands: Returns the commands for a request.
@@ -72,7 +72,7 @@ def _local(request: LaunchRequest) -> list[LaunchCommand]:
 
 
 def _ssh(request: LaunchRequest) -> list[LaunchCommand]:
-    """Start each agent by the system's ssh, with the user's configuration.
+    """Start each agent with the system's ssh and the user's configuration.
 
     A connection to share would outlive its client, so there is none. An agent ends with
     its connection, because it is the only process of the session.
@@ -97,13 +97,13 @@ def _ssh(request: LaunchRequest) -> list[LaunchCommand]:
 
 
 def _slurm(request: LaunchRequest) -> list[LaunchCommand]:
-    """Start all agents by one srun inside an allocation.
+    """Start all agents with one srun inside an allocation.
 
     srun passes its standard input to all tasks. Without a number of CPUs, each task
     would get one CPU of its node.
 
     Raises:
-        ConfigError: If this is not a job of Slurm.
+        ConfigError: If this process is not in a Slurm job.
     """
     environment = request.environment
     if "SLURM_JOB_ID" not in environment:
@@ -130,7 +130,7 @@ def _slurm(request: LaunchRequest) -> list[LaunchCommand]:
 
 
 def _mpi(request: LaunchRequest) -> list[LaunchCommand]:
-    """Start all agents by one mpirun of Open MPI.
+    """Start all agents with one mpirun of Open MPI.
 
     Its daemons end their processes when mpirun ends; agents end with their daemon.
     """

@@ -260,7 +260,7 @@ class MetricsState:
         # The wait for a busy port includes delays caused by the data plane.
         posting_ns = flows["posted_ns"] - flows["ready_ns"]
         late_ns = np.maximum(flows["generator_wait_ns"] - np.maximum(posting_ns, 0), 0)
-        # An RDMA NIC does not tell when packets leave.
+        # An RDMA NIC does not report when packets leave.
         on_nic = departed_ns < 0
         own_ns = np.maximum(flows["own_port_ns"], 0)
         in_port_ns = np.where(on_nic, 0, np.minimum(late_ns, own_ns))

@@ -1,1 +1,1 @@
-"""Optional native helpers for CPU caches and memory, without effect if uncompiled."""
+"""Optional native helpers for CPU caches and memory.  Uncompiled, they do nothing."""

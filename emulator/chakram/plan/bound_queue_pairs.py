@@ -107,7 +107,7 @@ def peers_of(plan: AgentPlan, bound: Iterable[BoundQueuePair]) -> Peers:
 
     Args:
         plan: The agent's plan.
-        bound: What all agents have returned.
+        bound: The values that all agents have returned.
 
     Raises:
         PlanError: If an agent returned an end twice.

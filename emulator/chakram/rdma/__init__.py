@@ -1,1 +1,1 @@
-"""RDMA NICs: their verbs, counters and what they can send."""
+"""RDMA NICs: their verbs, counters and measured rates."""

@@ -85,7 +85,7 @@ def read_counters(device: str, sysfs: Path = SYSFS) -> dict[str, int]:
 
 
 def counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Return by how much the counters grew, under the names of ``COUNTERS``.
+    """Return by how much the counters increased, under the names of ``COUNTERS``.
 
     A counter that became smaller has 32 bits and has wrapped once.  Absent counters and
     counters with an absent addend are omitted.

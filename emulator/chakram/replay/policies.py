@@ -20,7 +20,7 @@ _LAST = 1 << 62
 
 
 def preferences(policy: str, columns: OperationColumns) -> list[int]:
-    """Return a preference per operation, by which ready operations are ordered.
+    """Return the preference of each operation, which orders operations that are ready.
 
     The lowest preference goes first. Operations with equal preference go in the order
     in which they became ready.

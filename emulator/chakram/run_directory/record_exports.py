@@ -46,7 +46,7 @@ def flow_times(results: RunResults) -> list[ns3.FlowTime]:
     """Return the messages of measured iterations in ns-3's format, ordered by end time.
 
     Each port is a node. Times are undilated and start with the first message.
-    ``alone_ns`` is the lower bound of a message's time. If the bound is unknown,
+    ``alone_ns`` is the lower bound on a message's time. If the bound is unknown,
     ``alone_ns`` is the shortest time of a message of the same size between the same
     ports.
 

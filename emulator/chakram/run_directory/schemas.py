@@ -413,7 +413,7 @@ def kinds_of(
 def with_bounds(
     flows: pa.Table, bound: Callable[[str, int, int, int], int] | None
 ) -> pa.Table:
-    """Append the lower bound of each message's time to rows of ``FLOWS``.
+    """Append the lower bound on each message's time to rows of ``FLOWS``.
 
     Args:
         flows: The rows.

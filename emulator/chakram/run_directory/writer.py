@@ -366,7 +366,7 @@ class RunDirectory:
             alone: Time in ns of the isolated collective on the fabric, by collective.
             ceiling: Time in ns that no algorithm beats, by collective.
             predictions: Time in ns, by source (e.g. ``simulate``) and collective.
-            flow_bound: Function that returns the lower bound of a message in ns, given
+            flow_bound: Function that returns the lower bound on a message in ns, given
                 job, sender, receiver and size in bytes.
             messages: Converter that appends fair times and paths to flows. With None,
                 these columns contain nulls.

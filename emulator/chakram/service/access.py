@@ -20,7 +20,7 @@ ROLES = (READ, RUN)
 """read: see runs and results; run: also start and cancel runs."""
 
 COOKIE = "chakram_token"
-"""Cookie with the token of a browser."""
+"""Name of the cookie that contains a browser's token."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -47,7 +47,7 @@ class User:
 
 
 LOCAL = User("local", RUN)
-"""Every user of this machine, if there are no tokens."""
+"""The user of all requests from this machine if there are no tokens."""
 
 
 class Tokens:
@@ -57,7 +57,7 @@ class Tokens:
 
     Args:
         users: Users by the digest of their tokens.
-        path: The file, which is read again when it changes.
+        path: The token file, which is read again when it changes.
     """
 
     def __init__(self, users: Mapping[str, User], path: Path | None = None) -> None:
@@ -67,7 +67,7 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Read a file of tokens.
+        """Read a token file.
 
         Raises:
             ConfigError: If it cannot be read or a line is wrong.
@@ -113,7 +113,7 @@ def _changed_ns(path: Path | None) -> int:
 
 
 def add_user(path: Path, name: str, role: str) -> str:
-    """Add a user to a file of tokens, and return the token.
+    """Add a user to a token file, and return the user's token.
 
     Raises:
         ConfigError: If the name or role is invalid, or the file cannot be written.

@@ -28,7 +28,7 @@ class RunRequest(_Model):
     set: dict[Key, Annotated[str, Field(max_length=4096)]] = Field(
         default_factory=dict, max_length=64
     )
-    """Changes by key, as of ``--set``."""
+    """Changes by key, as with ``--set``."""
     tags: tuple[Tag, ...] = Field(default=(), max_length=16)
     """Words for searches. Runs with the tag keep are not removed."""
 
@@ -72,7 +72,7 @@ class Fabrics(_Model):
 
     fabrics: list[str]
     in_use: dict[str, str]
-    """Run by fabric, for fabrics that are in use."""
+    """The current run of each fabric that is in use."""
 
 
 class Problem(_Model):

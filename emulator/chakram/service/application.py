@@ -83,7 +83,7 @@ class HttpProblem(Exception):
 
 
 def _route(may_run: bool = False) -> Callable[[Handler], Handler]:
-    """Return a decorator of handlers that need a user, who may run experiments."""
+    """Return a decorator for handlers of users who may run experiments."""
 
     def decorate(handler: Handler) -> Handler:
         @wraps(handler)
@@ -305,7 +305,7 @@ class Application:
 
     @_route()
     async def output(self, request: Request) -> Response:
-        """Return what a run has printed so far."""
+        """Return the output of a run so far."""
         path = self._queue.output_of(self._find(request).id)
         return PlainTextResponse(_text_of(path))
 
@@ -335,7 +335,7 @@ class Application:
     # ---- pages -----------------------------------------------------------------------
 
     async def static(self, request: Request) -> Response:
-        """Return the style or the script of the pages."""
+        """Return the style sheet or the script of the pages."""
         found = self._pages.static(request.path_params["name"])
         if found is None:
             raise HttpProblem(404, "page", "does not exist")
@@ -347,7 +347,7 @@ class Application:
         return _page(self._pages.login())
 
     async def login(self, request: Request) -> Response:
-        """Keep the token in a cookie."""
+        """Store the token in a cookie."""
         token = (await _form(request)).get("token", "").strip()
         tokens = self._door.tokens
         if tokens is not None and tokens.find(token) is None:
@@ -371,7 +371,7 @@ class Application:
 
     @_route(may_run=True)
     async def new_page(self, request: Request) -> Response:
-        """Show the form of an experiment."""
+        """Show the form for a new experiment."""
         return _page(self._pages.new(request.state.user, request.query_params))
 
     @_route(may_run=True)

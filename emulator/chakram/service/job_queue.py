@@ -105,7 +105,7 @@ class _Job:
 
 
 class JobQueue:
-    """Starts queued runs, and keeps what they say.
+    """Starter of queued runs, which also stores their output.
 
     Args:
         store: All runs.
@@ -183,7 +183,7 @@ class JobQueue:
         return run
 
     def cancel(self, run: StoredRun, by: str) -> bool:
-        """End a run that has not ended, and return whether there was something to end.
+        """End a run, and return whether it was queued or in progress.
 
         A run that is in progress ends its traffic first, and keeps its partial results.
         """
@@ -197,7 +197,7 @@ class JobQueue:
         return False
 
     def reserve(self, fabric: str, holder: str) -> bool:
-        """Keep queued runs away from a fabric, and return whether that was possible.
+        """Reserve a fabric, and return whether that was possible.
 
         A second call of the same holder has no effect.
         """
@@ -210,7 +210,7 @@ class JobQueue:
         return True
 
     def release(self, fabric: str, holder: str) -> None:
-        """Give a reserved fabric back."""
+        """Release a reserved fabric."""
         if self._reserved.get(fabric) == holder:
             del self._reserved[fabric]
             self._wake.set()
@@ -473,7 +473,7 @@ class JobQueue:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Interrupt a process, and end it and its children if it does not obey."""
+    """Interrupt a process.  If it continues, kill it and its children."""
     for number in (signal.SIGINT, signal.SIGTERM):
         _signal(process, number)
         await asyncio.sleep(_GRACE_S)
@@ -483,7 +483,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def _drained(process: asyncio.subprocess.Process) -> None:
-    """Wait for the end of a process, and discard what it says until then."""
+    """Wait until a process ends, and discard its output."""
     assert process.stdout is not None
     with contextlib.suppress(ValueError):
         while await process.stdout.read(1 << 16):
@@ -492,7 +492,7 @@ async def _drained(process: asyncio.subprocess.Process) -> None:
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
-    """Signal a process, if it has not ended."""
+    """Send a signal to a process, if it has not ended."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, number)

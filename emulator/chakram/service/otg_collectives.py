@@ -6,7 +6,7 @@ becomes a run: its communicators are jobs that run at the same time, and each of
 iterations is one collective.
 
 A stage may name an experiment of the service instead of communicators, as
-``experiment``. Only Chakram knows this key.
+``experiment``. This key is specific to Chakram.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Stage:
 
     Attributes:
         name: Its name.
-        communicators: What runs at the same time.
+        communicators: The collectives that run at the same time.
         experiment: Name of an experiment that runs instead of communicators.
         count: Iterations; None: until ``seconds`` have passed.
         seconds: Duration.

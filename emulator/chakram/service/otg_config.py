@@ -37,7 +37,7 @@ _DCQCN = (
     *("rate_increment_byte_counter", "rate_increment_threshold"),
     *("additive_increment_rate", "hyper_increment_rate"),
 )
-"""Settings of DCQCN, under the names that a profile knows as those of OTG."""
+"""Settings of DCQCN, under the names of OTG in a profile."""
 
 
 class OtgProblem(InputError):

@@ -30,7 +30,7 @@ API_VERSION = "1.62.0"
 """Version of the OTG models."""
 
 IDLE_S = 600.0
-"""Time without requests after which an idle client loses the fabric."""
+"""Time without requests after which a client without flows loses the fabric."""
 
 _FLOW_NUMBERS = (
     *("src_qp", "dest_qp", "data_frames_tx", "data_frames_rx", "frame_delta"),
@@ -59,7 +59,7 @@ _UNSUPPORTED_STATES = ("pause", "resume")
 
 
 class OtgEngine:
-    """What a client of OTG drives.
+    """Traffic engine that a client of OTG controls.
 
     Args:
         queue: The queue of the service.
@@ -93,7 +93,7 @@ class OtgEngine:
             ports = {} if is_empty else await asyncio.to_thread(self._ports)
             plan = OtgPlan() if is_empty else convert_config(config, ports)
             if plan.flows:
-                await self._submission(plan, None)  # finds what only runs would
+                await self._submission(plan, None)  # finds errors before a run does
             stages = await self._stages_of(plan)
             await self._stop()
             if is_empty:
@@ -216,7 +216,7 @@ class OtgEngine:
             raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
 
     async def give_up_when_idle(self) -> None:
-        """Release the fabric of clients that have gone, until canceled."""
+        """Release fabrics whose client no longer sends requests, until canceled."""
         while True:
             await asyncio.sleep(min(30.0, IDLE_S / 4))
             is_sending = self._state(self._current()) == "started"
@@ -442,7 +442,7 @@ def _names(data: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _protocols(protocol: Any) -> list[str]:
-    """Answer a request to start or stop protocols, which runs do by themselves."""
+    """Answer a request to start or stop protocols, which has no effect on runs."""
     if not isinstance(protocol, Mapping):
         raise OtgProblem(400, ["protocol: is not an object"])
     kind = protocol.get("choice") or next(iter(protocol), "")

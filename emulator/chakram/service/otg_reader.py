@@ -1,4 +1,4 @@
-"""Reading of a configuration whose mistakes are all collected with their places."""
+"""Reader of configurations that collects all mistakes and their places."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LARGEST = 1e20
 
 
 def numeral(value: Any) -> float | None:
-    """Return a finite number of JSON; None if it is none.
+    """Return a JSON value as a finite number, or None if it is not a number.
 
     JSON of protobuf writes 64-bit numbers as text.
     """
@@ -23,7 +23,7 @@ def numeral(value: Any) -> float | None:
 
 
 class ConfigReader:
-    """Reads an object of a configuration, and collects what is wrong with it.
+    """Reader of an object in a configuration, which collects its mistakes.
 
     Args:
         data: The object.
@@ -43,7 +43,7 @@ class ConfigReader:
         self._known: set[str] = set()
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text, or nothing after noting that it is wrong."""
+        """Return a text.  If it is invalid, note that, and return an empty text."""
         self._known.add(name)
         value = self.data.get(name, default)
         if isinstance(value, list) and len(value) == 1:

@@ -28,12 +28,12 @@ _SENDING = "replaying"
 
 
 async def start_run(queue: JobQueue, submission: Submission, holder: str) -> StoredRun:
-    """Start a run, and return it once it sends or has ended well.
+    """Start a run, and return it when it sends or has ended without an error.
 
     Raises:
         ResultsError: If it cannot be started.
     """
-    # A client that goes away must not leave half a start behind.
+    # A client that disconnects must not leave a run that has only half started.
     run = await asyncio.shield(queue.start_now(submission, holder=holder))
     limit_s = time.monotonic() + _START_S
     while time.monotonic() < limit_s:
@@ -48,7 +48,7 @@ async def start_run(queue: JobQueue, submission: Submission, holder: str) -> Sto
 
 
 async def stop_runs(queue: JobQueue, fabric: str, holder: str) -> None:
-    """End the runs on a fabric that a holder has reserved, and wait for their ends.
+    """End the runs on a fabric that a holder has reserved, and wait until they end.
 
     Raises:
         ResultsError: If one does not end.

@@ -145,7 +145,7 @@ class Pages:
         )
 
     def login(self, problem: str = "") -> str:
-        """Return the page that asks for a token."""
+        """Return the page for entering a token."""
         return self._page("login", "Log in", user=None, problem=problem)
 
     def problem(self, status: int, error: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Results of runs, made by the same commands that users type.
+"""Results of runs, created by the same commands that users type.
 
 Each result is made once, by a process, and kept in the folder of the job.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from chakram.foundation.errors import ChakramError, InputError, ResultsError
 
 LIMIT_S = 120.0
-"""Longest time to make a result."""
+"""Time limit for creating a result."""
 
 MADE = "made"
 """Folder of results in the folder of a job."""
@@ -34,7 +34,7 @@ _ERROR = "chakram: error: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A way to look at a run.
+    """A view of a run.
 
     Attributes:
         arguments: Verb and options of the command.
@@ -68,10 +68,10 @@ COMPARISONS = {
 
 
 class Renderer:
-    """Makes results, few at a time.
+    """Creator of results, with a limit on simultaneous ones.
 
     Args:
-        parallel: Number of results that are made at the same time.
+        parallel: Number of results that are created at the same time.
     """
 
     def __init__(self, parallel: int = 2) -> None:

@@ -102,5 +102,5 @@ def is_own_host(host: str, allowed: frozenset[str]) -> bool:
 
 
 def is_own_origin(origin: str, host: str) -> bool:
-    """Return whether a request that changes something came from a page of ours."""
+    """Return whether a request that changes state came from a page of this service."""
     return origin.partition("://")[2] == host

@@ -63,7 +63,7 @@ class StoredRun:
         owner: Who submitted it.
         name: Name of the experiment.
         verb: ``run`` or ``simulate``.
-        fabric: What it locks while it is in progress.
+        fabric: The fabric that the run locks while it is in progress.
         tags: Words of the owner, for searches.
         experiment: Text of the experiment; empty in lists.
         digest: SHA-256 of the text; equal experiments have equal ones.
@@ -72,7 +72,7 @@ class StoredRun:
         started_s: When it left the queue.
         ended_s: When it ended.
         exit_code: Exit code of the command.
-        reason: Why it is not done.
+        reason: Reason why the run is not complete.
         directory: Its run directory.
     """
 
@@ -119,7 +119,7 @@ class RunStore:
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
-            # What was answered must outlive a crash of the machine.
+            # Data that a client has received must survive a crash of the machine.
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
@@ -237,7 +237,7 @@ class RunStore:
         order: str = "number DESC",
         limit: int = -1,
     ) -> list[StoredRun]:
-        # Texts of experiments are long, and only that of a single run is looked at.
+        # Texts of experiments are long, and clients need only that of a single run.
         columns = ", ".join(
             "''" if name == "experiment" and limit != 1 else name for name in _COLUMNS
         )

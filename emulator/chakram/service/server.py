@@ -37,8 +37,8 @@ class ServiceSettings:
         folder: Folder of its runs.
         resources: Folder of resources.
         listen: ``address:port``.
-        names: Further names of the service.
-        tokens: File of tokens, or None.
+        names: Additional names of the service.
+        tokens: The token file, or None.
         cert: Its certificate, or None.
         key: The private key.
         client_ca: Authority of clients, whose certificates are then required.
@@ -76,7 +76,7 @@ class ServiceSettings:
         return int(self.listen.rpartition(":")[2])
 
     def check(self) -> None:
-        """Check that a service that others can reach knows its clients.
+        """Check that a service on a network address can authenticate its clients.
 
         Raises:
             ConfigError: If it does not.
@@ -175,7 +175,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
 async def _otg(
     engine: OtgEngine | None, settings: ServiceSettings, ready: Callable[[str], None]
 ) -> AsyncIterator[None]:
-    """Serve OTG through gRPC during the block, and watch for clients that are gone."""
+    """Serve OTG through gRPC during the block, and release fabrics of idle clients."""
     if engine is None:
         yield
         return

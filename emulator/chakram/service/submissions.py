@@ -31,7 +31,7 @@ EXPERIMENTS = "experiments"
 """Folder of experiments that the form offers."""
 
 THIS_MACHINE = "this machine"
-"""What runs on namespaces or loopback lock."""
+"""Name of the lock for runs on namespaces or loopback."""
 
 VERBS = ("run", "simulate")
 
@@ -78,8 +78,8 @@ def check_submission(
     Args:
         text: The experiment.
         resources: Folder of resources.
-        verb: What to do with it, one of ``VERBS``.
-        changes: Values by key, as of ``--set``.
+        verb: Command for the experiment, one of ``VERBS``.
+        changes: Values by key, as with ``--set``.
 
     Raises:
         ConfigError: If it is invalid, or names something else.

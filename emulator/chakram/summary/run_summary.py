@@ -16,7 +16,7 @@ algbw, busbw
 cv
     Coefficient of variation of the times of the row.
 bound, % of bound
-    Mean lower bound of the collectives' times (``chakram.predict.bound``).  If a
+    Mean lower bound on the collectives' times (``chakram.predict.bound``).  If a
     collective completes before its bound, because a shaper passes short bursts, its
     measured time replaces the bound.  The share is the bound divided by the measured
     time.  It is at most 100 %, and a fast collective does not offset the delay of

@@ -68,7 +68,7 @@ def summarize_run(
         measurements: Records of the run.
         predictions: Predicted times by source (e.g. ``simulate``) and collective.
             Sources that differ only after ``DRAW`` are draws of one source.
-        bound: Returns the lower bound of a collective's time, or None if unknown.
+        bound: Returns the lower bound on a collective's time, or None if unknown.
         alone: Returns the time of a collective alone on the fabric, or None if unknown.
     """
     facts = measurements.facts

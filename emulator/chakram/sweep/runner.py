@@ -301,7 +301,7 @@ def _experiment(run: CellRun) -> Experiment:
 
 @contextmanager
 def _standing(lab: str | None, runs: Sequence[CellRun]) -> Iterator[None]:
-    """Keep one lab up for all runs, and longer if it is already up."""
+    """Keep one lab up for all runs.  A lab that was already up stays up."""
     from chakram.fabric.labs import lab as labs  # on Linux only
 
     if lab is None or lab in {each.name for each in labs.status()}:

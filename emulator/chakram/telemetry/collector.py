@@ -87,22 +87,22 @@ class Collector:
             await self._receiver.close()
 
     async def begin(self) -> None:
-        """Wait until the counters are those of now, and keep them."""
+        """Wait until the counters are current, and store them as the beginning."""
         self._before = await self._settled("before")
         self._start_ns = monotonic_ns()
 
     async def end(self, *, is_patient: bool = True) -> None:
-        """Wait until the counters contain everything so far, and keep them.
+        """Wait until the counters are current, and store them as the end.
 
-        A switch that has fallen silent delays this by a few of its intervals. If the
+        A switch that no longer answers delays this by a few of its intervals. If the
         run has failed, the wait takes at most some seconds.
         """
         self._end_ns = monotonic_ns()
         most_ns = None if is_patient else _GRACE_NS
         self._after = await self._settled("after", most_ns)
-        self._settled_ns = monotonic_ns()  # samples end with what totals contain
+        self._settled_ns = monotonic_ns()  # the last sample equals the totals
         clocks = (reader.measure_clock() for reader in self._readers.values())
-        # A switch that is gone has been measured before.
+        # The clock of a switch that no longer answers was measured before.
         await asyncio.gather(*clocks, return_exceptions=True)
         await self.close()
 
@@ -151,7 +151,7 @@ class Collector:
         return found
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Return what ``run.json`` says of each switch."""
+        """Return the entry of each switch in ``run.json``."""
         found: dict[str, dict[str, Any]] = {}
         for name, reader in self._readers.items():
             clock, history = reader.clock, reader.history
@@ -182,7 +182,7 @@ class Collector:
         return found
 
     def banners(self) -> list[str]:
-        """Return warnings about what the switches did not tell."""
+        """Return warnings about values that the switches did not report."""
         found = [
             f"switch {name}: counters {when} the run are missing, so totals of its "
             "links are blank"

@@ -313,7 +313,7 @@ class CounterHistory:
 
 
 def both(before: Mark, after: Mark, port: str, counter: str) -> tuple[int, int] | None:
-    """Return a counter of a port at two moments, or None if that is not known.
+    """Return a counter of a port at two times, or None if unknown.
 
     Without a counter of the whole port, the result is the sum over its classes. The
     counter is not known if any counter of the port was reset in between, or if not all
@@ -338,6 +338,6 @@ def both(before: Mark, after: Mark, port: str, counter: str) -> tuple[int, int] 
 
 
 def grown(before: Mark, after: Mark, port: str, counter: str) -> int | None:
-    """Return how far a counter of a port grew, or None if that is not known."""
+    """Return by how much a counter of a port increased, or None if unknown."""
     found = both(before, after, port, counter)
     return None if found is None else found[1] - found[0]

@@ -1,4 +1,4 @@
-"""How far the clock of a switch is ahead of the clock of this machine."""
+"""Measurement of the lead of a switch's clock over the clock of this machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DeviceClock:
 
     Attributes:
         best: The quickest exchange of each burst of requests.
-        advances: Whether the device's time passed between two exchanges.
+        advances: Whether the device's time changed between two exchanges.
         assumed_ns: Lead of a clock that was not measured.
     """
 

@@ -24,7 +24,7 @@ MISSING = ConfigError(
 
 try:
     from gnmi_pb import gnmi_pb2, gnmi_pb2_grpc
-except (ImportError, RuntimeError):  # absent, or made for a newer grpcio
+except (ImportError, RuntimeError):  # absent, or generated for a newer grpcio
     gnmi_pb2 = gnmi_pb2_grpc = None
 
 pb: Any = gnmi_pb2
@@ -104,7 +104,7 @@ def updates(notification: Any) -> Iterator[tuple[Elements, object]]:
 
 
 def encoding_of(mapping: TelemetryMapping) -> int:
-    """Return the number of the encoding that a mapping asks for."""
+    """Return the number of the encoding that a mapping requests."""
     return int(pb.Encoding.Value(mapping.encoding.upper()))
 
 

@@ -23,7 +23,7 @@ FCS_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchCounters:
-    """What one switch counted during a run.
+    """The counters of one switch during a run.
 
     Attributes:
         ports: The device's name of each port, by its name in the topology.

@@ -1,4 +1,4 @@
-"""What the leaves of a switch's telemetry mean.
+"""Meaning of the leaves in a switch's telemetry.
 
 A mapping is a YAML file that names the counters of one network operating system. It
 translates paths of gNMI, and metrics of OTLP, into readings of ports and classes.
@@ -156,7 +156,7 @@ class TelemetryMapping(Model):
     state: StateSettings | None = None
     """Where a switch reports the state of a port."""
     facts: tuple[FactSettings, ...] = ()
-    """What to read once before a run. The answers to the first are also the clock."""
+    """Paths to read once before a run. The answers to the first are also the clock."""
     otlp: OtlpMetrics | None = None
     """Metrics of OTLP."""
 
@@ -186,7 +186,7 @@ def read_mapping(name: str, base: Path | None = None) -> TelemetryMapping:
 
 
 class PathMatcher:
-    """Finds the counters that paths mean.
+    """Lookup of the counter that a path represents.
 
     Args:
         counters: Meaning of leaves, by path.
@@ -332,7 +332,7 @@ def _number(value: object) -> int | None:
 
 
 def names_of(facts: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:
-    """Return the texts of some keys anywhere in what a switch says of itself."""
+    """Return the values of some keys from anywhere in the facts of a switch."""
     found: dict[str, str] = {}
     waiting: list[object] = [facts]
     while waiting:

@@ -27,7 +27,7 @@ _DELTA, _NO_VALUE = 1, 1  # AGGREGATION_TEMPORALITY_DELTA, and a DataPointFlags
 
 
 class OtlpReceiver:
-    """Receives metrics and hands them to the readers of the switches.
+    """Receiver of metrics, which passes them to the readers of the switches.
 
     Args:
         listener: Where to listen.
@@ -45,7 +45,7 @@ class OtlpReceiver:
         self._readers = [
             (reader, metrics, _matcher(metrics))
             for reader in readers
-            # A switch with an address is asked, so nothing it sends is needed.
+            # A switch with an address is read through gNMI: its metrics are not needed.
             if (metrics := reader.target.mapping.otlp) is not None
             and reader.target.address is None
         ]

@@ -1,4 +1,4 @@
-"""Reader of one switch: what it says of itself, its clock, and its counters."""
+"""Reader of one switch: its facts, its clock, and its counters."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class SwitchReader:
         target: The switch.
         history: Its counters.
         clock: Its clock.
-        facts: What it says of itself, by path.
+        facts: Facts that the switch reports, by path.
         ignored: Number of values that could not be used.
         examples: The first of them.
-        restarts: How often the stream of samples began again.
+        restarts: Number of restarts of the stream of samples.
     """
 
     def __init__(self, target: Target) -> None:
@@ -110,7 +110,7 @@ class SwitchReader:
         return f"telemetry of {self.target.switch}"
 
     async def start(self) -> None:
-        """Connect, read what the switch says of itself, and begin to sample.
+        """Connect, read the facts of the switch, and begin to sample.
 
         Raises:
             ConfigError: If a package is missing.
@@ -136,7 +136,7 @@ class SwitchReader:
         await self._first_samples()
 
     async def measure_clock(self) -> None:
-        """Ask for the time of the switch some times in a row."""
+        """Request the time of the switch several times in a row."""
         if self._channel is None:
             return
         stub = pb_grpc.gNMIStub(self._channel)
@@ -157,11 +157,11 @@ class SwitchReader:
             if exchanges:
                 self.clock.add(exchanges)
                 return
-        # Samples have their times of arrival.
+        # Samples then have their times of arrival.
         self.clock.advances = False
 
     async def _exchanges(self, stub: Any, request: Any) -> list[Exchange]:
-        """Return the times of some requests in a row."""
+        """Return the times of several consecutive requests."""
         exchanges = []
         for _ in range(_CLOCK_REQUESTS):
             sent_ns = monotonic_ns()
@@ -300,7 +300,7 @@ class SwitchReader:
 
         async def requests() -> Any:
             yield request
-            await asyncio.Event().wait()  # the end of requests would end the stream
+            await asyncio.Event().wait()  # if the requests ended, the stream would end
 
         call = stub.Subscribe(requests(), metadata=self._metadata())
         try:
@@ -323,7 +323,7 @@ class SwitchReader:
         self.take(notification.timestamp, found)
 
     async def _follow_states(self, stub: Any) -> None:
-        """Follow whether ports are up, as long as the switch tells."""
+        """Follow whether ports are up, while the switch reports it."""
         target, state = self.target, self.target.mapping.state
         assert state is not None
         port_at = {

@@ -1,4 +1,4 @@
-"""What a run reads from one switch."""
+"""Switches that a run reads, and how it connects to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """How to reach a switch that asks who we are.
+    """Credentials for a connection to a switch.
 
     Attributes:
         ca: Certificates to trust; None: an unencrypted connection.
@@ -42,7 +42,7 @@ class Target:
         mapping_name: Name or file of the mapping.
         mapping: The mapping.
         ports: The device's name of each port, by its name in the topology.
-        interval_ns: Wanted time between two samples.
+        interval_ns: Requested time between two samples.
         device: Value of an attribute by which OTLP names the switch, or None.
         credentials: Certificates and password.
     """
@@ -81,7 +81,7 @@ class OtlpListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryPlan:
-    """All that a run reads from switches.
+    """All switches that a run reads.
 
     Attributes:
         targets: The switches.

@@ -86,7 +86,7 @@ class Enrolment:
         called, name = name, self._in_inventory(name)
         valid = [host_token(self._secret, name)]
         valid += [job_token(self._secret)] if self._shares_token else []
-        # Compare with all of them, so that the time tells nothing about the token.
+        # Compare with all of them, so that the time reveals nothing about the token.
         matches = [hmac.compare_digest(token, each) for each in valid]
         if not any(matches):
             # Do not reveal whether the name is expected.

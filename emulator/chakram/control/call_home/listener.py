@@ -52,7 +52,7 @@ class CalledAgent:
         name: Name of its host.
         target: Address for ``AgentClient``, on which its calls arrive.
         version: Version of Chakram on its host; empty until it has called.
-        launcher: What has started it, in its own words.
+        launcher: Its launcher, as reported by the agent.
         log: Called with lines of the agent's log.
     """
 

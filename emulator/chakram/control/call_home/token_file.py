@@ -14,7 +14,7 @@ _HINT = "start agents with chakram run --launch, or use a token file of this run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFile:
-    """What an agent needs to connect to its controller.
+    """Data that an agent needs to connect to its controller.
 
     Attributes:
         token: The token.

@@ -174,7 +174,7 @@ class World:
         notes: Facts that readers of the results should know, one sentence each.
         lab: The lab of fabric type ``namespaces``, or None.
         captures: Packet captures in the lab, or None.
-        telemetry: What to read from its switches, or None.
+        telemetry: Switches to read, or None.
     """
 
     ports: tuple[PortPlan, ...]

@@ -156,7 +156,7 @@ def _lines(
 
 
 def _remark(port: HostPort) -> str:
-    """Return what a reader may want to know about a port, as a comment."""
+    """Return a comment that describes a port for readers of the inventory."""
     facts = [
         "" if port.rate_bps is None else format_rate(port.rate_bps),
         port.driver,

@@ -49,7 +49,7 @@ Elements = tuple[str, ...]
 
 
 class LabTree:
-    """What all switches of a lab serve, read again when it is asked for.
+    """Data of all switches of a lab, read again for each request.
 
     Args:
         directory: Directory of the lab.
@@ -72,11 +72,11 @@ class LabTree:
     async def of(
         self, switch: str, first: set[str], fresh_ns: int = _FRESH_NS
     ) -> tuple[int, dict[str, Any]]:
-        """Return what a switch serves, and a time at which it was true.
+        """Return the data of a switch, and a time at which the data was current.
 
         Args:
             switch: Name of the switch.
-            first: First elements of the paths that are asked for.
+            first: First elements of the requested paths.
             fresh_ns: How old the counters may be.
 
         Raises:
@@ -87,7 +87,7 @@ class LabTree:
             return self.wall_ns(), described
         async with self._lock:
             if time.monotonic_ns() - self._read_ns > fresh_ns:
-                # The time before the request: the counters contain all until then.
+                # The time before the request: counters include all events until then.
                 time_ns, read_ns = self.wall_ns(), time.monotonic_ns()
                 answer = await asyncio.to_thread(
                     ask_holder, self._directory, COUNTERS_REQUEST

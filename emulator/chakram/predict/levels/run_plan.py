@@ -104,7 +104,7 @@ class _Group:
 
 
 class _Communication:
-    """What ranks with the same program do in one communication.
+    """One communication of ranks that have the same program.
 
     Attributes:
         is_collective: Whether it is a collective, not a message.

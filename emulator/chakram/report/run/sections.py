@@ -29,7 +29,7 @@ _ROWS_SHOWN = 64
 
 
 def switch_facts(manifest: RunManifest) -> list[tuple[str, str]]:
-    """Return what the switches told of themselves, and what is unknown."""
+    """Return facts that the switches reported, and values that are unknown."""
     told: dict[str, list[str]] = {}
     for name, switch in manifest.switches.items():
         known = names_of(switch.get("facts", {}), DESCRIBING)
