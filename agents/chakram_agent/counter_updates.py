@@ -102,11 +102,13 @@ class Utilization:
     Attributes:
         measured_ns: Time during which a rank communicated in a measured iteration.
         measured_busy_ns: Part of that time in which the data plane was busy.
+        stopped_ns: Time during which the process was stopped.
     """
 
     def __init__(self, plane: DataPlane) -> None:
         self.measured_ns = 0
         self.measured_busy_ns = 0
+        self.stopped_ns = 0
         self._plane = plane
         self._looked_ns: int | None = None
         self._busy_ns = 0
@@ -117,11 +119,15 @@ class Utilization:
         busy_before_ns, self._busy_ns = self._busy_ns, self._plane.busy_ns
         if before_ns is None:
             return
+        if now_ns - before_ns > 2 * LONGEST_WAIT_NS:
+            self.stopped_ns += now_ns - before_ns - LONGEST_WAIT_NS
         if any(line.endpoint.is_measuring() for line in self._plane.lines):
             self.measured_ns += now_ns - before_ns
             self.measured_busy_ns += self._busy_ns - busy_before_ns
 
 
+LONGEST_WAIT_NS = 50_000_000
+"""Longest time for which a process waits for packets, and thus between two looks."""
 QUEUE_PAIRS_PER_TURN = 2
 TURNS_PER_PORT = 10
 """Number of turns that together update every port and the load once."""
@@ -301,7 +307,9 @@ class Tally:
                 busy_ns=plane.busy_ns,
                 measured_ns=self._utilization.measured_ns,
                 measured_busy_ns=self._utilization.measured_busy_ns,
-                queued_ns=_queued_ns() - self._began_queued_ns,
+                queued_ns=_queued_ns()
+                - self._began_queued_ns
+                + self._utilization.stopped_ns,
                 queue_pairs=len(self._pairs),
                 queue_pairs_limited=self._limited,
                 queue_pairs_failed=self._failed,

@@ -40,7 +40,12 @@ from chakram.records.row_layout import RecordRows
 from chakram.replay.endpoint import Endpoint, connect_local
 from chakram.roce.shared_line import SharedLine
 from chakram_agent.agent_clock import monotonic_ns
-from chakram_agent.counter_updates import TURNS_PER_PORT, Sampler, Tally
+from chakram_agent.counter_updates import (
+    LONGEST_WAIT_NS,
+    TURNS_PER_PORT,
+    Sampler,
+    Tally,
+)
 from chakram_agent.dataplane.loop import DataPlane, Line
 from chakram_agent.dataplane.memory_port import MemoryNetwork
 from chakram_agent.dataplane.open_port import open_line
@@ -160,7 +165,6 @@ NICS_NS = 1_000_000_000
 """Interval between reports of the hardware counters of RDMA NICs."""
 STALLED_NS = 1_000_000_000
 """Time without progress after which reports include what each rank waits for."""
-LONGEST_WAIT_NS = 50_000_000
 GARBAGE_THRESHOLD = 100_000
 """Number of net new objects after which the garbage collector searches for cycles."""
 GOODBYE_S = 1.0

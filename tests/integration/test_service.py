@@ -358,7 +358,8 @@ def test_the_oldest_runs_are_removed(tmp_path: Path) -> None:
         first, second = service.submit(), service.submit()
         service.wait(second)
         assert service.ask(f"/api/v1/runs/{first}")[0] == 404
-        assert not (service.folder / "jobs" / first).exists()
+        folder = service.folder / "jobs" / first
+        wait_until(lambda: not folder.exists(), "the removal of the folder")
         assert service.state(kept) == "done"
 
 

@@ -120,8 +120,8 @@ class ShardLoad:
             iterations.
         measured_busy_ns: Part of ``measured_ns`` in rounds that received or sent
             packets.
-        queued_ns: Time that the process was runnable but waited for a core. 0 if
-            unknown.
+        queued_ns: Time that the process was runnable but waited for a core, or was
+            stopped. 0 if unknown.
         queue_pairs: Number of queue pairs included in the following counts.
         queue_pairs_limited: Number of queue pairs with a rate below their initial rate.
         queue_pairs_failed: Number of queue pairs in the error state.

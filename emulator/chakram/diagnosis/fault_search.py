@@ -40,7 +40,11 @@ from chakram.diagnosis.late_host_attribution import (
     late_receiver,
     merged,
 )
-from chakram.diagnosis.run_evidence import generator_waits, is_generator_bound
+from chakram.diagnosis.run_evidence import (
+    generator_waits,
+    is_generator_bound,
+    without_core,
+)
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
 from chakram.foundation.errors import ChakramError, InputError
 from chakram.foundation.units import format_rate
@@ -171,6 +175,7 @@ class _Search:
         self._noise = median(self._waits.values()) if self._waits else 0.0
         self._late = late_hosts(self._waits)
         self._is_late = is_generator_bound(results)
+        self._coreless = without_core(results)
         self._round_trip_ns = max(
             (
                 each.round_trip.p50_ns or 0
@@ -310,10 +315,14 @@ class _Search:
             variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
             without_ns = shown.fitted.iteration_ns
             run, shown = self._runs.simulated(variant)
-            if best.cause == "slow link" and self._is_late:
-                saved = 1 - without_ns / shown.fitted.iteration_ns
-                ends = self._ends(best)
-                rivals += late_receiver(best, ends, self._waits, saved)
+            if best.cause == "slow link":
+                rivals += late_receiver(
+                    best,
+                    self._ends(best),
+                    self._waits if self._is_late else {},
+                    self._coreless,
+                    1 - without_ns / shown.fitted.iteration_ns,
+                )
             found = [*found, (best, rivals)]
         return found, variant
 

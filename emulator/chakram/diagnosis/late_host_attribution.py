@@ -20,7 +20,10 @@ Found: TypeAlias = tuple[Hypothesis, tuple[Hypothesis, ...]]
 
 _AMONG_LATEST = 0.8
 _AS_LATE = 3.0
-"""Maximum saving by a rival, relative to the time for which any host was late."""
+"""Maximum saving by a rival, relative to the time for which a host was late."""
+_WITHOUT_CORE = 0.05
+_STANDS_OUT = 1.5
+"""Minimum share of the time without a core, and its ratio to the median host."""
 _FEW_HOSTS = 3
 
 
@@ -49,23 +52,37 @@ def attributed(
 
 
 def late_receiver(
-    slow: Hypothesis, ends: Collection[str], waits: Mapping[str, float], saved: float
+    slow: Hypothesis,
+    ends: Collection[str],
+    waits: Mapping[str, float],
+    coreless: Mapping[str, float],
+    saved: float,
 ) -> tuple[Hypothesis, ...]:
-    """Return a host at the end of a slow link as a rival, if any host was late.
+    """Return a host at the end of a slow link as a rival, if it may be late to receive.
 
-    A run records how late a data plane is to send, but not how late it is to receive.
+    A run does not record how late a data plane is to receive.  It records how long its
+    process had no core, and how late the other hosts were to send.
 
     Args:
         slow: A slow link.
         ends: Nodes at the ends of the link.
-        waits: Share of the run for which the data plane of each host was late.
+        waits: Share of the run for which the data plane of each host was late to send,
+            if that delayed any collective.  Otherwise empty.
+        coreless: Share of the run for which the process of each host had no core.
         saved: Share of the time that the run would save without the slow link.
     """
-    latest = max(waits.values(), default=0.0)
-    host = next((each for each in ends if each in waits), None)
-    if host is None or saved > _AS_LATE * latest:
+    host = next((each for each in ends if each in coreless or each in waits), None)
+    if host is None:
         return ()
-    evidence = f"data planes late to send for up to {latest:.0%} of the time"
+    own = coreless.get(host, 0.0)
+    latest = max(waits.values(), default=0.0)
+    stands_out = own >= _WITHOUT_CORE and own >= _STANDS_OUT * median(coreless.values())
+    if stands_out and saved <= _AS_LATE * own:
+        evidence = f"process without a core for {own:.0%} of the time"
+    elif saved <= _AS_LATE * latest:
+        evidence = f"data planes late to send for up to {latest:.0%} of the time"
+    else:
+        return ()
     return (replace(slow, cause="generator slow", place=host, evidence=evidence),)
 
 

@@ -122,6 +122,22 @@ def generator_waits(results: RunResults) -> dict[str, float]:
     return waits
 
 
+def without_core(results: RunResults) -> dict[str, float]:
+    """Return the share of the run for which the process of each host had no core."""
+    plan = results.plan()
+    agents = {} if plan is None else {each.number: each.agent for each in plan.ports}
+    table = results.table("ports", "port", "host", "shard")
+    rows = table.group_by(["port", "host", "shard"]).aggregate([]).to_pylist()
+    shares: dict[str, float] = {}
+    for row in rows:
+        health = results.manifest.generator.get(agents.get(row["port"], ""))
+        for process in () if health is None else health.shards:
+            if process.shard == row["shard"]:
+                share = process.queued_ns / max(1, process.wall_ns)
+                shares[row["host"]] = max(share, shares.get(row["host"], 0.0))
+    return shares
+
+
 def is_generator_bound(results: RunResults) -> bool:
     """Return whether any collective except barriers was generator-bound.
 

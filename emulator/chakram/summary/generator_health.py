@@ -65,6 +65,8 @@ class ShardHealth:
         measured_ns: Time during which its ranks communicated in measured iterations.
             0 in runs of versions that did not record this time.
         measured_busy_ns: Busy time within ``measured_ns``.
+        queued_ns: Time that the process had no core: it was runnable, or stopped. 0 in
+            runs of versions that did not record this time.
         max_lag_ns: Longest time that due work waited for the loop.
         late_rounds: Number of such waits above 1 ms.
         rounds: Number of all rounds of the loop.
@@ -76,6 +78,7 @@ class ShardHealth:
     busy_ns: int = 0
     measured_ns: int = 0
     measured_busy_ns: int = 0
+    queued_ns: int = 0
     max_lag_ns: int = 0
     late_rounds: int = 0
     rounds: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from chakram_agent.counter_updates import Utilization
+from chakram_agent.counter_updates import LONGEST_WAIT_NS, Utilization
 
 
 class Endpoint:
@@ -42,3 +42,12 @@ def test_nothing_measured_is_no_time() -> None:
     found.look(1)
     found.look(2)
     assert (found.measured_ns, found.measured_busy_ns) == (0, 0)
+
+
+def test_a_process_that_looks_too_late_was_stopped() -> None:
+    found = Utilization(made_plane(0))
+    for now_ns in (0, LONGEST_WAIT_NS, 3 * LONGEST_WAIT_NS):
+        found.look(now_ns)
+    assert found.stopped_ns == 0
+    found.look(13 * LONGEST_WAIT_NS)
+    assert found.stopped_ns == 9 * LONGEST_WAIT_NS

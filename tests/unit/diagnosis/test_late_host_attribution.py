@@ -33,15 +33,31 @@ def test_a_slow_link_is_that_of_a_late_host_or_of_all_hosts() -> None:
     assert attributed(LINK, {"h3", "s0"}, {}) == LINK
 
 
+def rivals(
+    ends: set[str], waits: dict[str, float], coreless: dict[str, float], saved: float
+) -> list[tuple[str, str]]:
+    found = late_receiver(LINK, ends, waits, coreless, saved)
+    assert {each.cause for each in found} <= {"generator slow"}
+    return [(each.place, each.evidence) for each in found]
+
+
 def test_a_host_may_be_late_to_receive_if_others_were_late_to_send() -> None:
-    waits = {"h1": 0.05, "h2": 0.01, "h3": 0.0}
-    (rival,) = late_receiver(LINK, {"h3", "s0"}, waits, 0.1)
-    assert (rival.cause, rival.place) == ("generator slow", "h3")
-    assert rival.evidence == "data planes late to send for up to 5% of the time"
+    waits, ends = {"h1": 0.05, "h2": 0.01, "h3": 0.0}, {"h3", "s0"}
+    late = "data planes late to send for up to 5% of the time"
+    assert rivals(ends, waits, {}, 0.1) == [("h3", late)]
     # It saves more than late hosts could, or has no host at its ends.
-    assert late_receiver(LINK, {"h3", "s0"}, waits, 0.2) == ()
-    assert late_receiver(LINK, {"s1", "s0"}, waits, 0.1) == ()
-    assert late_receiver(LINK, {"h3", "s0"}, {}, 0.1) == ()
+    assert rivals(ends, waits, {}, 0.2) == []
+    assert rivals({"s1", "s0"}, waits, {}, 0.1) == []
+    assert rivals(ends, {}, {}, 0.1) == []
+
+
+def test_a_host_without_a_core_may_be_late_to_receive() -> None:
+    ends = {"h3", "s0"}
+    found = [("h3", "process without a core for 30% of the time")]
+    assert rivals(ends, {}, {"h1": 0.1, "h2": 0.1, "h3": 0.3}, 0.2) == found
+    # All hosts lack cores alike, or for less time than the link would save.
+    assert rivals(ends, {}, {"h1": 0.3, "h2": 0.3, "h3": 0.3}, 0.2) == []
+    assert rivals(ends, {}, {"h1": 0.0, "h2": 0.0, "h3": 0.1}, 0.5) == []
 
 
 def test_a_late_host_replaces_all_hosts_once() -> None:

@@ -8,10 +8,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from chakram.diagnosis.run_evidence import measured_messages
+from chakram.diagnosis.run_evidence import measured_messages, without_core
 from chakram.foundation.errors import InputError
 from chakram.run_directory.manifest import ClockReading
 from chakram.run_directory.reader import RunResults, open_run
+from chakram.summary.generator_health import GeneratorHealth, ShardHealth
 from tests.made_runs import made_run
 
 if TYPE_CHECKING:
@@ -47,6 +48,25 @@ def _replace(path: Path, name: str, values: pa.ChunkedArray, more: int) -> None:
     column = table.schema.get_field_index(name)
     field = table.schema.field(column)
     pq.write_table(table.set_column(column, field, pc.add(values, more)), path)
+
+
+def test_a_host_lacks_the_cores_that_its_process_lacked(tmp_path: Path) -> None:
+    results = made_run(tmp_path)
+    plan = results.plan()
+    assert plan is not None
+    shards = {row["shard"] for row in results.table("ports").to_pylist()}
+    health = GeneratorHealth(
+        shards=tuple(
+            ShardHealth(shard=each, wall_ns=1000, queued_ns=100 * each + 50)
+            for each in shards
+        )
+    )
+    manifest = replace(
+        results.manifest, generator={each.agent: health for each in plan.agents}
+    )
+    shares = without_core(RunResults(results.path, manifest))
+    assert set(shares.values()) == {(100 * each + 50) / 1000 for each in shards}
+    assert without_core(results) == {}
 
 
 def test_iterations_that_end_before_they_start_are_left_out(tmp_path: Path) -> None:
