@@ -80,10 +80,13 @@ def check_replay(traces: Path, runs: Path, nranks: int, width: int = 128) -> Non
     assert reduced == {dense, (width * nranks + nranks) * 4}
 
 
-def test_a_job_that_the_example_records_is_replayed(tmp_path: Path) -> None:
-    require("torch", why_no_torch())
-    traces = tmp_path / "traces"
-    done = subprocess.run(
+TORN_DOWN = "terminate called without an active exception"
+"""PyTorch sometimes ends a process on a busy machine while its own threads run."""
+
+
+def recorded(traces: Path) -> subprocess.CompletedProcess[str]:
+    """Train on two processes, and record their traces."""
+    return subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone",
          "--local-addr", "127.0.0.1", "--nproc-per-node", "2",
          str(EXAMPLE / "train.py"), "--out", str(traces)],
@@ -91,6 +94,14 @@ def test_a_job_that_the_example_records_is_replayed(tmp_path: Path) -> None:
         text=True,
         timeout=100,
     )  # fmt: skip
+
+
+def test_a_job_that_the_example_records_is_replayed(tmp_path: Path) -> None:
+    require("torch", why_no_torch())
+    traces = tmp_path / "traces"
+    done = recorded(traces)
+    if done.returncode and TORN_DOWN in done.stderr:
+        done = recorded(traces)
     assert done.returncode == 0, done.stderr
     check_replay(traces, tmp_path / "runs", 2)
 
