@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from chakram.analysis.cause_ranking import (
+    LEAST_SAVING,
     Finding,
     Saving,
     Suspect,
@@ -51,7 +52,10 @@ def _are_alike(variant: Variant) -> bool:
     faults = experiment.faults
     return not (
         any(
-            each.at_ns or each.when is not None or each.duration_ns is not None
+            each.at_ns
+            or each.when is not None
+            or each.duration_ns is not None
+            or each.probability
             for each in faults.links
         )
         or faults.packets
@@ -219,8 +223,7 @@ class RemovalTimer:
         for each in faults:
             if each.suspect not in kept and self._saves_after_others(each):
                 kept |= {each.suspect, *each.previous}
-        unsure = list(verdict.excluded)
-        unsure += [each.suspect for each in faults if each.suspect not in kept]
+        unsure = [each for each in faults if each.suspect not in kept]
         return replace(
             verdict,
             faults=tuple(each for each in faults if each.suspect in kept),
@@ -229,7 +232,16 @@ class RemovalTimer:
                 for each in verdict.limits
                 if (sure := self._with_interval(each)).saving.is_certain
             ),
-            excluded=tuple(unsure),
+            excluded=(*verdict.excluded, *(each.suspect for each in unsure)),
+            notes=(
+                *verdict.notes,
+                *(
+                    f"{each.suspect} would save {each.saving}, but with other random "
+                    "numbers perhaps nothing"
+                    for each in unsure
+                    if each.saving.share >= LEAST_SAVING
+                ),
+            ),
         )
 
     def _saves_after_others(self, finding: Finding) -> bool:

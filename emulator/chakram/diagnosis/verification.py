@@ -107,7 +107,7 @@ def _verdict(
     verdict = _tested(cases, timer, where)
     if has_random_numbers(base):
         verdict = timer.with_intervals(verdict)
-    return replace(verdict, notes=timer.notes)
+    return replace(verdict, notes=(*verdict.notes, *timer.notes))
 
 
 def _tested(cases: Sequence[Case], timer: RemovalTimer, where: str) -> Verdict:
@@ -269,7 +269,7 @@ def _of_network(
         faults=ranked([*proven, *filter(None, unfitted)]),
         limits=verdict.limits if fitted.is_explained else (),
         excluded=(*verdict.excluded, *(each.suspect for each in unproven)),
-        notes=(*notes, *timer.notes),
+        notes=(*notes, *verdict.notes, *timer.notes),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
-from chakram.diagnosis.removal_timer import RemovalTimer
+from chakram.diagnosis.removal_timer import RemovalTimer, _are_alike
 
 LOSS = Suspect(cause="loss", place="h1-s0 up")
 HASH = Suspect(cause="hash imbalance", place="leaf1")
@@ -38,6 +38,9 @@ def kept(times_ns: dict[tuple[int, ...], list[int]]) -> list[Suspect]:
     assert {*verdict.excluded} == {LOSS, HASH} - {
         each.suspect for each in verdict.faults
     }
+    # A fault that seems to save time is noted; a masked one is not.
+    noted = [note for note in verdict.notes if note.startswith(f"{LOSS} would save 14")]
+    assert len(noted) == len(verdict.notes) == (LOSS in verdict.excluded)
     return [each.suspect for each in verdict.faults]
 
 
@@ -64,3 +67,14 @@ def test_masked_faults_are_kept_with_those_that_mask_them(
         (0, 1): without_both,
     }
     assert kept(times_ns) == expected
+
+
+@pytest.mark.parametrize("probability", [None, 0.01])
+def test_iterations_differ_if_a_link_loses_packets(probability: float | None) -> None:
+    link = SimpleNamespace(
+        at_ns=0, when=None, duration_ns=None, probability=probability
+    )
+    faults = SimpleNamespace(links=(link,), packets=(), drop=0.0)
+    experiment = SimpleNamespace(faults=faults, jobs=(), arrivals=None)
+    variant: Any = SimpleNamespace(experiment=experiment, assumed=())
+    assert _are_alike(variant) == (probability is None)
