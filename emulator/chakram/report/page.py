@@ -285,7 +285,7 @@ def _marked(text: str) -> tuple[str, list[str]]:
     return re.sub(r" ?\([bcmfv]\),?", "", text).strip(), _MARK.findall(text)
 
 
-class _Unchecked(Document):  # type: ignore[misc] # has no types
+class _Unchecked(Document):  # type: ignore[misc] # Bokeh has no types
     """A document that trusts its plots: only tests check them."""
 
     def validate(self) -> None:

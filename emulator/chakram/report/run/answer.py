@@ -183,7 +183,7 @@ def _compared(data: RunData) -> str:
         return ""
     if abs(share) < _AS_SIMULATED:
         return "; its collectives take as long as simulated"
-    more = "longer" if share > 0 else "shorter"
+    more = "longer" if share > 0 else "less time"
     return f"; its collectives take {percent_text(abs(share))} % {more} than simulated"
 
 
