@@ -38,7 +38,6 @@ from chakram.diagnosis.late_host_attribution import (
     Found,
     attributed,
     late_receiver,
-    merged,
 )
 from chakram.diagnosis.run_evidence import (
     generator_waits,
@@ -222,7 +221,7 @@ class _Search:
         return Fit(
             variant=variant,
             run=run,
-            found=tuple(merged(found, self._late)),
+            found=tuple(found),
             null_misfit=self._null_misfit,
             misfit=self._misfit(shown),
             noise=max(self._noise, self._runs.spread(variant)),

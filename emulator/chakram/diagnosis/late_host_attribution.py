@@ -25,6 +25,8 @@ _WITHOUT_CORE = 0.05
 _STANDS_OUT = 1.5
 """Minimum share of the time without a core, and its ratio to the median host."""
 _FEW_HOSTS = 3
+_DOMINATES = 2.0
+"""Ratio of the delays of critical paths by one host to those by the next host."""
 
 
 def attributed(
@@ -86,15 +88,19 @@ def late_receiver(
     return (replace(slow, cause="generator slow", place=host, evidence=evidence),)
 
 
-def merged(found: Sequence[Found], late: Mapping[str, float]) -> list[Found]:
+def merged(
+    found: Sequence[Found], late: Mapping[str, float], charges: Mapping[str, float]
+) -> list[Found]:
     """Return the faults, of which at most one is that all hosts are late.
 
-    If one host was much later than the others, that host is named instead, and all
-    hosts are its rival, unless another fault names the host already.
+    If one host was much later than the others, or delayed the critical paths much more,
+    that host is named instead, and all hosts are its rival.  This does not apply if
+    another fault names the host already.
 
     Args:
         found: The faults.
         late: Share of the time for hosts that were much later, longest first.
+        charges: As for :func:`latest_on_paths`.
     """
     of_all = [each for each in found if each[0].place == ALL_HOSTS]
     if not of_all:
@@ -103,13 +109,37 @@ def merged(found: Sequence[Found], late: Mapping[str, float]) -> list[Found]:
         of_all[0][0], assumed=tuple(a for each, _ in of_all for a in each.assumed)
     )
     rivals = tuple(rival for _, each in of_all for rival in each)
-    host = next(iter(late), None)
+    host, evidence = next(iter(late), None), ""
+    if host is not None:
+        evidence = _evidence(late[host])
+    else:
+        host = latest_on_paths(charges)
+        if host is not None:
+            evidence = on_paths(charges[host])
     if host is not None and host not in {each.place for each, _ in found}:
         rivals = (best, *rivals)
-        best = replace(best, place=host, evidence=_evidence(late[host]))
+        best = replace(best, place=host, evidence=evidence)
     placed = [each for each in found if each not in of_all]
     placed.insert(found.index(of_all[0]), (best, rivals))
     return placed
+
+
+def latest_on_paths(charges: Mapping[str, float]) -> str | None:
+    """Return the host that delayed the critical paths much more than any other.
+
+    Args:
+        charges: By host, the share of the time for which its late data plane delayed
+            the critical paths.
+    """
+    shares = [0.0, 0.0, *sorted(charges.values())]
+    if shares[-1] < max(LATE, _DOMINATES * shares[-2]):
+        return None
+    return max(charges, key=charges.__getitem__)
+
+
+def on_paths(share: float) -> str:
+    """Return the evidence that a late data plane delayed the critical paths."""
+    return f"data plane late for {share:.0%} of the time on the critical paths"
 
 
 def _evidence(share: float) -> str:

@@ -32,6 +32,7 @@ from chakram.diagnosis.counterfactual import (
 from chakram.diagnosis.design_limits import ALL_HOSTS
 from chakram.diagnosis.fault_proposals import Hypothesis
 from chakram.diagnosis.fault_search import Fit, fit
+from chakram.diagnosis.late_host_attribution import latest_on_paths, merged, on_paths
 from chakram.diagnosis.removal_timer import SEEDS, RemovalTimer, has_random_numbers
 from chakram.diagnosis.suspects import ADVICE, cases_of
 from chakram.diagnosis.verified import BUDGET_S, UNEXPLAINED, Say, Verified
@@ -189,7 +190,11 @@ def _of_network(
         )
     say("fitting simulations to the measured messages (--no-verify skips this)")
     began_s = time.monotonic()
+    charges = {
+        each.place: each.share for each in why.causes if each.cause == "generator slow"
+    }
     fitted = fit(results, job=job, budget_s=budget_s)
+    fitted = replace(fitted, found=tuple(merged(fitted.found, fitted.late, charges)))
     base, run = fitted.variant, fitted.run
     simulated_ns = mean_time(run.iterations_ns(job))
     unexplained = 1 - simulated_ns / max(1.0, fitted.measured_ns)
@@ -198,7 +203,7 @@ def _of_network(
         + (f"with these faults {fitted.misfit:.3f}, " if fitted.found else "")
         + f"and the noise is {fitted.noise:.3f}"
     ]
-    generator = _generator(fitted, why, unexplained)
+    generator = _generator(fitted, charges, unexplained)
     unfitted = [generator, _rare_loss(fitted, why, unexplained)]
     if not fitted.is_explained and not any(unfitted):
         notes.append(
@@ -320,7 +325,7 @@ def separate(
 
 def _with_error(saving: Saving, error: float) -> Saving:
     """Widen the interval of a saving to at least *error* on both sides."""
-    low, high = saving.share - error, saving.share + error
+    low, high = saving.share - error, min(1.0, saving.share + error)
     return replace(saving, low=min(saving.low, low), high=max(saving.high, high))
 
 
@@ -350,38 +355,43 @@ def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:
     return Case(suspect=_suspect_of(hypothesis, why), change=change)
 
 
-def _generator(fitted: Fit, why: Why, unexplained: float) -> Finding | None:
+def _generator(
+    fitted: Fit, charges: Mapping[str, float], unexplained: float
+) -> Finding | None:
     """Return a finding about late hosts that no other finding explains, or None."""
-    named = {each.place for each, _ in fitted.found}
+    named = {each.place for found, rivals in fitted.found for each in (found, *rivals)}
     late = {host: share for host, share in fitted.late.items() if host not in named}
-    if not late:
-        # No host was later than the others.
-        charged = sum(
-            each.share
-            for each in why.causes
-            if each.cause == "generator slow" and each.place not in named
-        )
-        least = _MUCH_LATE if fitted.is_explained else LATE
-        late = {ALL_HOSTS: charged} if charged >= least else {}
-    share = min(max(late.values(), default=0.0), unexplained)
+    charges = {host: share for host, share in charges.items() if host not in named}
+    charged = sum(charges.values())
+    rivals = []
+    if late:
+        first, *others = late
+        share = late[first]
+        rivals = [each for each in others if late[each] > share / 2]
+        evidence = f"data plane late for {share:.0%} of the time"
+    elif ALL_HOSTS not in named and charged >= (
+        _MUCH_LATE if fitted.is_explained else LATE
+    ):
+        # No host was late for much longer than the others.
+        first, share = latest_on_paths(charges) or ALL_HOSTS, charged
+        rivals = [] if first == ALL_HOSTS else [ALL_HOSTS]
+        evidence = on_paths(charges.get(first, charged))
+    else:
+        return None
+    share = min(share, unexplained)
     if share < LEAST_SAVING:
         return None
-    first, *others = late
     saving = Saving(share=share, low=0.0, high=unexplained)
     return Finding(
         suspect=Suspect(
             cause="generator slow",
             place=first,
-            evidence=f"data plane late for {late[first]:.0%} of the time",
+            evidence=evidence,
             advice=ADVICE["generator slow"],
         ),
         saving=saving,
         after_previous=saving,
-        rivals=tuple(
-            Suspect(cause="generator slow", place=each)
-            for each in others
-            if late[each] > late[first] / 2
-        ),
+        rivals=tuple(Suspect(cause="generator slow", place=each) for each in rivals),
     )
 
 

@@ -6,7 +6,12 @@ from dataclasses import replace
 
 from chakram.diagnosis.counterfactual import Assumption
 from chakram.diagnosis.fault_proposals import Hypothesis
-from chakram.diagnosis.late_host_attribution import attributed, late_receiver, merged
+from chakram.diagnosis.late_host_attribution import (
+    attributed,
+    late_receiver,
+    latest_on_paths,
+    merged,
+)
 
 DELAY = Hypothesis(
     cause="generator slow",
@@ -62,17 +67,36 @@ def test_a_host_without_a_core_may_be_late_to_receive() -> None:
 
 def test_a_late_host_replaces_all_hosts_once() -> None:
     others = (LINK, ())
-    assert merged([others, (DELAY, ())], {}) == [others, (DELAY, ())]
-    ((best, rivals), after) = merged([(DELAY, (LINK,)), others], {"h3": 0.4})
+    assert merged([others, (DELAY, ())], {}, {}) == [others, (DELAY, ())]
+    ((best, rivals), after) = merged([(DELAY, (LINK,)), others], {"h3": 0.4}, {})
     assert (best.cause, best.place) == ("generator slow", "h3")
     assert rivals == (DELAY, LINK)
     assert after == others
     # Another fault names the host already.
     known = (replace(LINK, cause="generator slow", place="h3"), ())
-    assert merged([known, (DELAY, ())], {"h3": 0.4}) == [known, (DELAY, ())]
+    assert merged([known, (DELAY, ())], {"h3": 0.4}, {}) == [known, (DELAY, ())]
+    assert merged([known, (DELAY, ())], {}, {"h3": 0.4}) == [known, (DELAY, ())]
+
+
+def test_a_host_that_delayed_the_critical_paths_replaces_all_hosts() -> None:
+    charges = {"h1": 0.1, "h2": 0.02, "h3": 0.2}
+    assert latest_on_paths(charges) == "h3"
+    ((best, rivals),) = merged([(DELAY, (LINK,))], {}, charges)
+    assert (best.place, rivals) == ("h3", (DELAY, LINK))
+    assert "20% of the time on the critical paths" in best.evidence
+    # The host that was late for longer is named first.
+    ((best, _),) = merged([(DELAY, (LINK,))], {"h1": 0.4}, charges)
+    assert best.place == "h1"
+
+
+def test_no_host_stands_out_on_the_critical_paths() -> None:
+    assert latest_on_paths({}) is None
+    assert latest_on_paths({"h1": 0.11, "h3": 0.2}) is None
+    assert latest_on_paths({"h3": 0.05}) is None
+    assert latest_on_paths({"h3": 0.2}) == "h3"
 
 
 def test_all_hosts_are_named_once() -> None:
     late = replace(LINK, cause="generator slow", place="all hosts")
-    ((best, _),) = merged([(DELAY, ()), (late, ())], {})
+    ((best, _),) = merged([(DELAY, ()), (late, ())], {}, {})
     assert best.assumed == (*DELAY.assumed, *LINK.assumed)

@@ -102,28 +102,52 @@ def test_the_range_of_a_late_host_allows_for_the_other_hosts() -> None:
 
 
 def late(
-    hosts: dict[str, float], charged: float, *, is_explained: bool
+    hosts: dict[str, float], *charged: float, is_explained: bool, found: str = "s0"
 ) -> Finding | None:
     """Return the finding about late hosts if 30 % of the time is unexplained."""
-    fitted = SimpleNamespace(found=(), late=hosts, is_explained=is_explained)
-    cause = SimpleNamespace(cause="generator slow", place="h1", share=charged)
-    why = SimpleNamespace(causes=[cause])
-    return _generator(cast("Any", fitted), cast("Any", why), 0.3)
+    others = ((SimpleNamespace(place=found), ()),)
+    fitted = SimpleNamespace(found=others, late=hosts, is_explained=is_explained)
+    charges = {f"h{number}": share for number, share in enumerate(charged)}
+    return _generator(cast("Any", fitted), charges, 0.3)
 
 
 @pytest.mark.parametrize(
     ("hosts", "charged", "is_explained", "place"),
     [
-        ({"h2": 0.4}, 0.0, False, "h2"),
-        ({"h2": 0.4}, 0.0, True, "h2"),
-        ({}, 0.12, False, "all hosts"),
-        ({}, 0.12, True, None),
-        ({}, 0.25, True, "all hosts"),
-        ({}, 0.05, False, None),
+        ({"h2": 0.4}, (), False, "h2"),
+        ({"h2": 0.4}, (), True, "h2"),
+        ({}, (0.06, 0.06), False, "all hosts"),
+        ({}, (0.06, 0.06), True, None),
+        ({}, (0.12, 0.12), True, "all hosts"),
+        ({}, (0.08, 0.16), True, "h1"),
+        ({}, (0.02, 0.03), False, None),
     ],
 )
 def test_a_host_is_named_only_if_it_was_later_than_the_others(
-    hosts: dict[str, float], charged: float, *, is_explained: bool, place: str | None
+    hosts: dict[str, float],
+    charged: tuple[float, ...],
+    *,
+    is_explained: bool,
+    place: str | None,
 ) -> None:
-    found = late(hosts, charged, is_explained=is_explained)
+    found = late(hosts, *charged, is_explained=is_explained)
     assert (found and found.suspect.place) == place
+    rivals = [each.place for each in found.rivals] if found else []
+    assert rivals == (["all hosts"] if place == "h1" else [])
+
+
+def test_all_hosts_are_late_only_once() -> None:
+    assert late({}, 0.12, 0.12, is_explained=True, found="all hosts") is None
+    assert late({"h2": 0.4}, is_explained=True, found="all hosts") is not None
+
+
+def test_no_cause_saves_more_than_the_whole_time() -> None:
+    ((found,), _) = separate(
+        [saves(LOSS, 0.4)],
+        rivals={LOSS: ()},
+        fitted=(),
+        error=1.5,
+        least=0.0,
+        noise=0.0,
+    )
+    assert found.saving.high == 1.0
