@@ -48,7 +48,7 @@ from chakram.foundation.units import format_size, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
-    from chakram.console.nccl_tests_output import BenchRow, BenchSize, BenchTest
+    from chakram.console.nccl_tests_rows import BenchRow, BenchSize, BenchTest
     from chakram.execution.outcome import RunOutcome
 
 
@@ -183,7 +183,8 @@ def _bench_test(
     least_busbw: float | None,
 ) -> BenchTest:
     """Return the test as nccl-tests describes it in its output."""
-    from chakram.console.nccl_tests_output import DEVICE, BenchTest
+    from chakram.console.nccl_tests_output import DEVICE
+    from chakram.console.nccl_tests_rows import BenchTest
     from chakram.summary.bandwidth import bus_factor
 
     test = options.test
@@ -264,7 +265,7 @@ class _Measurement:
 
     def _run_once(self) -> None:
         import chakram
-        from chakram.console import nccl_tests_output
+        from chakram.console import nccl_tests_output, nccl_tests_rows
         from chakram.run_directory.reader import open_run
 
         options = self.options
@@ -277,7 +278,7 @@ class _Measurement:
         )
         if outcome.error is not None:
             raise outcome.error
-        found = nccl_tests_output.measured_rows(
+        found = nccl_tests_rows.measured_rows(
             open_run(outcome.directory), self.test, cycles=options.run_cycles or 1
         )
         banners = outcome.summary.banners

@@ -11,6 +11,13 @@ import pytest
 from chakram.collectives.ops import CollectiveOp
 from chakram.console import nccl_tests_output
 from chakram.console.nccl_tests_output import (
+    closing,
+    cycle_lines,
+    document,
+    documents_of,
+    opening,
+)
+from chakram.console.nccl_tests_rows import (
     AVERAGE,
     FIRST,
     LAST,
@@ -18,12 +25,7 @@ from chakram.console.nccl_tests_output import (
     BenchRow,
     BenchSize,
     BenchTest,
-    closing,
-    cycle_lines,
-    document,
-    documents_of,
     measured_rows,
-    opening,
 )
 from chakram.run_directory.reader import RunResults, open_run
 from tests.run_directories import EP1, STARTED, WORLD, begin

@@ -12,7 +12,7 @@ from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import parse_size
 
 if TYPE_CHECKING:
-    from chakram.console.nccl_tests_output import BenchSize
+    from chakram.console.nccl_tests_rows import BenchSize
 
 
 _MOST_SIZES = 1000
@@ -100,7 +100,7 @@ def sizes_of(least: int, most: int, step: int, factor: int) -> Iterator[int]:
 
 def rounded(asked: int, test: str, nranks: int, element: int) -> BenchSize:
     """Return a size as nccl-tests rounds it: to whole elements of all ranks."""
-    from chakram.console.nccl_tests_output import BenchSize
+    from chakram.console.nccl_tests_rows import BenchSize
 
     count = asked // element
     if test in _WHOLE:
@@ -145,7 +145,7 @@ def uneven_size(asked: int, path: Path, nranks: int, element: int) -> BenchSize:
     Raises:
         ConfigError: If this size is larger than the requested size.
     """
-    from chakram.console.nccl_tests_output import BenchSize
+    from chakram.console.nccl_tests_rows import BenchSize
     from chakram.synth.recorded_splits import read_splits
 
     (matrix,) = read_splits(path, nranks=nranks, token_bytes=1)
