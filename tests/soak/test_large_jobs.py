@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from chakram.config.experiment import parse_experiment
+from chakram.preparation.resolved_run import load_run
 from chakram.run_directory.reader import runs_in
+from tests.agents import agent_in
 from tests.big_traces import usage_of
 
 TRAINING = """\
@@ -90,3 +96,51 @@ def test_one_collective_of_all_ranks_takes_seconds(
     assert used.exit_code == 0
     assert used.peak_mib < 1024
     assert used.processor_s < 30
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(
+    "trace",
+    [
+        {"synth": "moe", "tp": 8, "ep": 8, "dp": 8, "pp": 8, "layers": 32},
+        {
+            "synth": "collectives",
+            "streams": [{"op": "all_to_all", "size": "64MiB", "count": 1}],
+        },
+    ],
+    ids=["moe", "all_to_all"],
+)
+async def test_an_agent_of_4096_ranks_prepares_its_own_in_seconds(
+    trace: dict[str, Any], tmp_path: Path
+) -> None:
+    hosts = [
+        {
+            "name": f"h{host}",
+            "agent": f"127.0.0.1:{20_000 + host}",
+            "ports": [
+                {
+                    "open": "udp:lo",
+                    "address": f"127.{1 + host // 256}.{host % 256}.{port}/8",
+                }
+                for port in range(1, 9)
+            ],
+        }
+        for host in range(512)
+    ]
+    document = {
+        "version": 1,
+        "name": "agents",
+        "jobs": [{"name": "job", "trace": trace | {"ranks": 4096}}],
+        "fabric": {"kind": "external", "hosts": hosts, "allow": ["127.0.0.0/8"]},
+    }
+    experiment = parse_experiment(json.dumps(document))
+    plan = load_run(experiment).expected_plan("run").agents[0]
+    assert len(plan.ranks) == 8
+    async with agent_in(tmp_path) as client:
+        begin_s = time.perf_counter()
+        await client.prepare(plan)
+        took_s = time.perf_counter() - begin_s
+    pairs = sum(len(rank.queue_pairs) for rank in plan.ranks)
+    print(f"\n{pairs} queue pairs: {took_s:.1f} s")  # noqa: T201 - a figure
+    assert took_s < 5
