@@ -23,6 +23,7 @@ from tests.diagnosis.design import (
     star,
     tree,
 )
+from tests.diagnosis.role_jobs import role_job
 from tests.diagnosis.virtual import CannotSimulate, Measured
 
 PACKETS = 3500
@@ -41,6 +42,8 @@ _RATES_GBIT = (1, 10, 25, 50, 100, 200, 400)
 _MULTIPATH = frozenset({"dead uplink", "hash imbalance", "changed route"})
 _LATE = frozenset({"stopped process", "loaded core"})
 _WITH_STEPS = frozenset({"slow compute", "late rank"})
+_WITH_ROLES = frozenset({"slow link", "loss", "corruption", "slow compute"})
+"""Causes that are also planted in jobs whose ranks have roles."""
 
 _ALGORITHMS: dict[str, tuple[str, ...]] = {
     "all_reduce": (
@@ -295,6 +298,23 @@ def _job(
     rng: random.Random, name: str, hosts: list[str], host_bps: int, need: set[str]
 ) -> Job:
     ports = tuple(hosts)
+    if need <= _WITH_ROLES and rng.random() < 0.25:
+        sent_ns = 8 * PACKETS * PACKET_BYTES / len(hosts) / host_bps * 1e9
+        found = role_job(
+            rng,
+            len(hosts),
+            total_bytes=PACKETS * PACKET_BYTES // 2,
+            compute_ns=round(rng.uniform(0.1, 1.0) * sent_ns),
+        )
+        if found is not None and (found.with_peers or not need & _WITH_STEPS):
+            return Job(
+                name=name,
+                ranks=len(hosts),
+                ports=ports,
+                synth=found.synth,
+                scales=found.scales,
+                with_peers=found.with_peers,
+            )
     if need & _WITH_STEPS or rng.random() < 0.6:
         steps = _steps(rng, len(hosts), host_bps)
         return Job(name=name, ranks=len(hosts), ports=ports, steps=steps)

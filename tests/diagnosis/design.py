@@ -11,6 +11,7 @@ from chakram.chakra.et_codec import CollectiveType, NodeType
 from chakram.topology.common_topologies import LinkKind, single_switch
 from chakram.topology.multi_tier_topologies import fat_tree, leaf_spine, rails
 from chakram.topology.topology import HOST_INTERFACE
+from tests.diagnosis.role_jobs import write_slower
 from tests.trace_bytes import collective, metadata, node
 
 if TYPE_CHECKING:
@@ -184,6 +185,9 @@ class Job:
         ports: Hosts of the ranks, in order.
         steps: What the files say.
         synth: The synthetic trace instead.
+        scales: Factors of its sizes and computations, ``size_scale`` and ``compute``.
+        slower: By rank of a synthetic trace, the factor of its computations.
+        with_peers: Ranks of such a trace whose work others do, too.
         longer_ns: By rank and step, how much longer a computation takes.
         loading_ns: By rank, a computation before everything that others lack.
         late_ns: By rank, by how much later everything of it was recorded to start; if
@@ -196,6 +200,9 @@ class Job:
     ports: tuple[str, ...]
     steps: tuple[Step, ...] = ()
     synth: dict[str, Any] | None = None
+    scales: Mapping[str, Any] = field(default_factory=dict)
+    slower: Mapping[int, float] = field(default_factory=dict)
+    with_peers: tuple[int, ...] = ()
     longer_ns: Mapping[tuple[int, int], int] = field(default_factory=dict)
     loading_ns: Mapping[int, int] = field(default_factory=dict)
     late_ns: Mapping[int, int] = field(default_factory=dict)
@@ -204,6 +211,10 @@ class Job:
     def section(self, folder: Path) -> dict[str, Any]:
         """Return the section of an experiment; write the trace into *folder*."""
         trace = self.synth
+        if trace is not None and self.slower:
+            path = folder / self.name
+            write_slower(path, trace, self.slower)
+            trace = {"path": str(path)}
         if trace is None:
             for rank in range(self.ranks):
                 path = folder / f"{self.name}.{rank}.et"
@@ -214,6 +225,7 @@ class Job:
             "trace": trace,
             "order": "start_times" if self.late_ns else "dependencies",
             "placement": {"ports": list(self.ports)},
+            **self.scales,
         }
 
     def _records(self, rank: int) -> bytes:

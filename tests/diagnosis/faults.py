@@ -192,6 +192,8 @@ def _pause(base: Base, rng: random.Random, look: Look) -> Plant:
 def _slow_compute(base: Base, rng: random.Random, look: Look) -> Plant:
     index = rng.randrange(len(base.design.jobs))
     job = base.design.jobs[index]
+    if not job.steps:
+        return _slow_role(base, rng, look, index)
     rank, step = rng.randrange(job.ranks), rng.randrange(len(job.steps))
 
     def graded(design: Design, severity: float) -> Design:
@@ -208,6 +210,27 @@ def _slow_compute(base: Base, rng: random.Random, look: Look) -> Plant:
         causes=frozenset({"slow compute"}),
         places=_rank_places(job.name, rank),
         detail=f"{job.name} rank {rank}, forward{step}: {longer_ns} ns longer",
+        is_declared=False,
+        change=change,
+    )
+
+
+def _slow_role(base: Base, rng: random.Random, look: Look, index: int) -> Plant:
+    """Return a rank of a stage or an instance that computes slowly."""
+    job = base.design.jobs[index]
+    rank = rng.choice(job.with_peers)
+
+    def graded(design: Design, severity: float) -> Design:
+        factor = 1.02 + 0.88 * severity / (1 - 0.9 * severity) * 2
+        return design.with_job(index, slower={rank: factor})
+
+    change = search(base, look, graded, drawn_target(rng))
+    factor = change(base.design).jobs[index].slower[rank]
+    return Plant(
+        kind="slow compute",
+        causes=frozenset({"slow compute"}),
+        places=_rank_places(job.name, rank),
+        detail=f"{job.name} rank {rank}, {job.synth}: {factor:.2f} times as long",
         is_declared=False,
         change=change,
     )

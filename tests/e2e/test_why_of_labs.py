@@ -19,7 +19,13 @@ ATTEMPTS = 3
 
 
 def explained(
-    folder: Path, capsys: pytest.CaptureFixture[str], **faults: Any
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    measured: int = 4,
+    timeout: str = "4s",
+    exit_code: int = 0,
+    **faults: Any,
 ) -> dict[str, Any]:
     """Run a ring of five hosts; return what ``why --json`` prints of it."""
     folder.mkdir()
@@ -38,7 +44,7 @@ def explained(
             }
         ],
         "collectives": {"all_reduce": "ring"},
-        "iterations": {"warmup": 1, "measured": 4},
+        "iterations": {"warmup": 1, "measured": measured},
         "fabric": {
             "kind": "namespaces",
             "topology": {"single_switch": {"hosts": 5}},
@@ -46,20 +52,20 @@ def explained(
         },
         "transport": {
             "congestion_control": "fixed_rate",
-            "retransmit_timeout": "4s",
+            "retransmit_timeout": timeout,
         },
         "predict": ["bound"],
         "faults": faults,
     }
     path = folder / "experiment.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    assert main(["run", str(path), "--runs", str(folder / "runs")]) == 0
+    assert main(["run", str(path), "--runs", str(folder / "runs")]) == exit_code
     (run,) = (folder / "runs").iterdir()
     capsys.readouterr()
     assert main(["why", str(run), "--json", "--budget", "300"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["verified"], found["not_verified"]
     assert isinstance(found, dict)
+    assert found["verified"], found["not_verified"]
     return found
 
 
@@ -88,5 +94,45 @@ def test_clean_lab_has_no_cause(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = explained(tmp_path / "clean", capsys)
+    faults = [each for each in found["causes"] if each["class"] == "fault"]
+    assert [each for each in faults if each["cause"] != "generator slow"] == []
+
+
+def test_a_link_that_is_slow_for_a_while_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault = {
+        "kind": "degrade",
+        "link": "h2-s0",
+        "direction": "up",
+        "rate": "8Mbit",
+        "when": {"iteration": 5},
+    }
+    for attempt in range(ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        found = explained(folder, capsys, measured=7, links=[fault])
+        first = found["first"]
+        if first is not None and first["cause"] != "generator slow":
+            break
+    assert first is not None, found
+    named = [(each["cause"], each["place"]) for each in (first, *first["rivals"])]
+    assert ("slow link", "h2-s0 up") in named
+    assert {place for _, place in named} <= {"h2-s0 up", "h2-s0 down", "h2-s0"}
+    assert "iterations only (" in first["evidence"]
+    assert 0.1 < first["saving"]["high"] < 0.7
+
+
+def test_the_link_that_ended_a_run_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault = {"kind": "down", "link": "h2-s0", "when": {"iteration": 3}}
+    found = explained(
+        tmp_path / "ended", capsys, timeout="60ms", exit_code=4, links=[fault]
+    )
+    places = {each["place"] for each in found["end"]["suspicions"]}
+    assert places
+    assert places <= {"h2-s0 up", "h2-s0 down"}
+    assert {2} <= {rank for pair in found["end"]["pairs"] for rank in pair[1:]}
+    # No fault explains the iterations before.
     faults = [each for each in found["causes"] if each["class"] == "fault"]
     assert [each for each in faults if each["cause"] != "generator slow"] == []

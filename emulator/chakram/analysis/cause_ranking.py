@@ -36,7 +36,7 @@ class CauseClass(StrEnum):
 _FAULTS = frozenset(
     {
         *("slow link", "dead uplink", "loss", "pause", "slow compute", "late rank"),
-        *("hash imbalance", "generator slow"),
+        *("hash imbalance", "generator slow", "other traffic"),
     }
 )
 
@@ -264,7 +264,7 @@ class _Search:
                     suspect=self._suspects[best],
                     saving=self.saving(frozenset({best})),
                     after_previous=savings[best],
-                    previous=self._named(removed),
+                    previous=self._named(sorted(removed)),
                 )
             )
             removed |= {best}
@@ -273,21 +273,22 @@ class _Search:
             joint = self._joint(left, removed)
             together = self.saving(removed | joint, already=removed)
             if len(joint) > 1 and self._counts(together):
-                first, *others = sorted(joint)
+                own = {each: self.saving(frozenset({each})).share for each in joint}
+                first, *others = sorted(joint, key=lambda each: (-own[each], each))
                 findings.append(
                     Finding(
                         suspect=self._suspects[first],
                         saving=self.saving(joint),
                         after_previous=together,
                         together_with=self._named(others),
-                        previous=self._named(removed),
+                        previous=self._named(sorted(removed)),
                     )
                 )
                 removed |= joint
         return findings, removed
 
     def _named(self, indexes: Iterable[int]) -> tuple[Suspect, ...]:
-        return tuple(self._suspects[each] for each in sorted(indexes))
+        return tuple(self._suspects[each] for each in indexes)
 
     @staticmethod
     def _counts(saving: Saving) -> bool:

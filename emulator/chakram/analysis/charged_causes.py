@@ -398,8 +398,9 @@ class _Judge:
             return "slow link", self._named(message.slow_port)
         if part is Part.TRANSFER:
             port = self._host_port(self.job, message.src)
-            if port is None:
-                # The link and its rate are unknown, so that nothing shows it is slow.
+            nominal_ns = self._transfer_ns(message)
+            if port is None or nominal_ns > _PEER_RATE * piece.time_ns:
+                # Its rate is unknown, or not below that of comparable links.
                 return "own port", self._rank(rank)
             return "slow link", self._named(port)
         if part is Part.OWN_PORT:

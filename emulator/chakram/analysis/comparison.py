@@ -372,6 +372,9 @@ def change_text(difference: Difference) -> str:
     return f"takes {share.replace('%', ' %')} {word} ({times})"
 
 
+_CHARGED = "is charged to"
+
+
 def sentences(found: Comparison) -> list[str]:
     """Summarize a comparison in sentences, the first with the largest difference."""
     every = [each for level in found.levels.values() for each in level]
@@ -386,7 +389,12 @@ def sentences(found: Comparison) -> list[str]:
     told = [f"{first.label[0].upper()}{first.label[1:]} {change_text(first)} in B"]
     if first.errors is not None and first.errors < 1e6:
         told[0] += f", a difference of {first.errors:.1f} standard errors"
-    told[0] = f"{_equal_iterations(found)}{told[0]}{_where(found, first)}."
+    where = _where(found, first)
+    told[0] = f"{_equal_iterations(found)}{told[0]}{where}."
+    if _CHARGED in where:
+        told.append(
+            "A charge shows where time was lost; `chakram why A B` tests its cause."
+        )
     reasons = _reasons(found)
     return [*told, *reasons]
 
@@ -461,7 +469,7 @@ def _from_part(found: Comparison, part: Difference) -> str:
             f"; of that, {apart} is {more} nominal time, which is the time of the "
             "critical path without delays"
         )
-    told = f"; of that, {apart} is {more} time lost to {cause}"
+    told = f"; of that, {apart} {more} {_CHARGED} {cause}"
     # Name the place with the largest part of the difference, even if it is not
     # significant.
     places = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,14 +81,30 @@ def why(
             print("\n".join(_difference_lines(document, dilation=dilation)))
         return
     results = open_run(run)
+    end = None
+    if results.incomplete:
+        from chakram.diagnosis.early_end import early_end
+
+        end = early_end(results)
+    if end is not None and not as_json:
+        print(f"End: {end}")
     explained = _explained(results, until, job, budget_s, no_verify)
     if as_json:
-        document = {"incomplete": results.incomplete, **why_document(*explained)}
+        document = {
+            "incomplete": results.incomplete,
+            "end": None if end is None else asdict(end),
+            **why_document(*explained),
+        }
         print_json("why", document)
         return
     if results.incomplete:
         print(f"!! {results.incomplete}; only iterations that all ranks finished:")
-    print("\n".join(_lines(*explained, dilation=results.manifest.dilation)))
+    lines = _lines(
+        *explained,
+        dilation=results.manifest.dilation,
+        is_whole=not results.incomplete,
+    )
+    print("\n".join(lines))
 
 
 def _explained(
@@ -133,7 +150,12 @@ def _difference_lines(document: Mapping[str, Any], *, dilation: int) -> list[str
 
 
 def _lines(
-    why: Why, verdict: Verdict | None, reason: str | None, *, dilation: int
+    why: Why,
+    verdict: Verdict | None,
+    reason: str | None,
+    *,
+    dilation: int,
+    is_whole: bool,
 ) -> list[str]:
     """Return the lines to print: the causes, then the times that support them."""
     from chakram.console.number_format import time_text
@@ -149,7 +171,7 @@ def _lines(
     if verdict is None:
         lines += _untested(why, reason, share)
     else:
-        lines += _tested(verdict)
+        lines += _tested(verdict, "" if is_whole else " before the run ended")
     which = f" of jobs {', '.join(why.jobs)}" if len(why.jobs) > 1 else ""
     lines += [
         f"Iteration: {time(why.time_ns)} (mean of {why.iterations}{which}), of which "
@@ -189,14 +211,16 @@ def _untested(why: Why, reason: str | None, share: Callable[[int], str]) -> list
     ]
 
 
-def _tested(verdict: Verdict) -> list[str]:
+def _tested(verdict: Verdict, when: str) -> list[str]:
     if not verdict.faults:
-        lines = ["Fault: none found"]
+        lines = [f"Fault{when}: none found"]
     else:
         first = verdict.faults[0]
+        without = "all of them" if first.together_with else "it"
         lines = [
-            f"Fault: {first.suspect}; without it the iteration takes "
-            f"{first.saving} less"
+            f"{'Faults' if first.together_with else 'Fault'}{when}: "
+            f"{_together(first)}; "
+            f"without {without} the iteration takes {first.saving} less"
         ]
         lines += [line for each in verdict.faults for line in _fault_lines(each)]
     lines += [f"Note: {note}" for note in verdict.notes]
@@ -212,7 +236,7 @@ def _tested(verdict: Verdict) -> list[str]:
 def _fault_lines(finding: Finding) -> list[str]:
     suspect = finding.suspect
     is_masked = finding.previous and finding.saving.share <= 0
-    text = f"  {'masked' if is_masked else finding.saving!s:>7}  {suspect}"
+    text = f"  {'masked' if is_masked else finding.saving!s:>7}  {_together(finding)}"
     if suspect.evidence:
         text += f": {suspect.evidence}"
     lines = [text]
@@ -220,20 +244,21 @@ def _fault_lines(finding: Finding) -> list[str]:
         names = " or ".join(map(str, finding.rivals))
         lines.append(f"           It may instead be {names}.")
     if finding.together_with:
-        names = " and ".join(map(str, finding.together_with))
-        joint = _percent(finding.after_previous.share)
-        lines.append(f"           Jointly with {names}: {joint}.")
-    elif (
-        finding.previous and finding.after_previous.share > finding.saving.share + 0.01
-    ):
+        lines.append("           Each of them alone saves little.")
+    if finding.previous and finding.after_previous.share > finding.saving.share + 0.01:
         others = " and ".join(map(str, finding.previous))
         lines.append(
-            f"           After {others} is removed: "
+            f"           Without {others}, it takes "
             f"{_percent(finding.after_previous.share)} of the remaining time."
         )
     if suspect.advice:
         lines.append(f"           To do: {suspect.advice}.")
     return lines
+
+
+def _together(finding: Finding) -> str:
+    """Return the cause, and those with which it acts jointly."""
+    return " and ".join(map(str, (finding.suspect, *finding.together_with)))
 
 
 def _percent(share: float) -> str:

@@ -206,6 +206,25 @@ def variant_of(manifest: RunManifest, where: str) -> Variant:
     return Variant(experiment=experiment, jobs=jobs, alone=alone)
 
 
+def without_declared_faults(results: RunResults) -> Variant:
+    """Return the variant of a run on a network without any declared fault.
+
+    Raises:
+        ChakramError: As for :func:`variant_of`.
+    """
+    manifest = results.manifest
+    variant = variant_of(manifest, str(results.path))
+    plan = results.plan()
+    return replace(
+        variant.with_faults(links=(), packets=(), drop=0.0),
+        ports=tuple(results.ports()),
+        shards={
+            each.agent: each.shards for each in (() if plan is None else plan.agents)
+        },
+        psn_seed=manifest.psn_seed,
+    )
+
+
 def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     """Simulate a variant.
 

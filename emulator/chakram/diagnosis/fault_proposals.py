@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from chakram.analysis.counter_evidence import PortCounters, node_of
 from chakram.analysis.lossy_links import Crossing, lossy_ports
@@ -68,6 +69,10 @@ class Hypothesis:
     pairs: frozenset[Pair] = frozenset()
 
 
+Found: TypeAlias = tuple[Hypothesis, tuple[Hypothesis, ...]]
+"""A fault that explains a run, and other hypotheses that explain it equally well."""
+
+
 class Proposals:
     """Faults that the records of a run suggest.
 
@@ -105,7 +110,7 @@ class Proposals:
 
     def counted(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
         """Yield the faults that counters prove."""
-        if not _knows_paths(run):
+        if not knows_paths(run):
             return
         idle = list(self._without_bytes(run))
         yield from idle or self._counted_losses(variant, run)
@@ -116,7 +121,7 @@ class Proposals:
         """Yield faults that may delay messages."""
         yield from self.pauses(measured.iteration_ns)
         # If the hash is unknown, the paths between switches are drawn at random.
-        kinds = ("host", "uplink") if _knows_paths(run) else ("host",)
+        kinds = ("host", "uplink") if knows_paths(run) else ("host",)
         ways = {
             pair: frozenset(
                 port
@@ -268,7 +273,7 @@ class Proposals:
             )
 
 
-def _knows_paths(run: Rerun) -> bool:
+def knows_paths(run: Rerun) -> bool:
     """Return whether the hash of the switches is known, or has no choice."""
     has_choice = any(map(run.topology.has_choice, run.topology.switches))
     # Several assignments of paths may agree with the same counters.

@@ -13,7 +13,7 @@ other hypotheses on all iterations.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import median
@@ -26,20 +26,26 @@ from chakram.analysis.simulation_misfit import (
     takes_longer,
 )
 from chakram.diagnosis.counted_paths import counted_paths
-from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant, variant_of
+from chakram.diagnosis.counterfactual import (
+    Assumption,
+    Rerun,
+    Variant,
+    without_declared_faults,
+)
 from chakram.diagnosis.fault_proposals import (
     CANDIDATES,
     LOSSES,
+    Found,
     Hypothesis,
     Proposals,
+    knows_paths,
 )
+from chakram.diagnosis.foreign_traffic import foreign_rates_bps, with_foreign_traffic
 from chakram.diagnosis.host_delay_fit import fitted_host_delay
-from chakram.diagnosis.late_host_attribution import (
-    Found,
-    attributed,
-    late_receiver,
-)
+from chakram.diagnosis.late_host_attribution import attributed, late_receiver
 from chakram.diagnosis.run_evidence import (
+    bytes_sent,
+    duration_ns,
     generator_waits,
     is_generator_bound,
     without_core,
@@ -120,6 +126,7 @@ class Fit:
         simulations: Number of simulations.
         measured: Number of measured iterations in each simulation.
         measured_ns: Mean time of a measured iteration.
+        times_ns: By number of a measured iteration, its time of all jobs in ns, summed.
         late: By host whose data plane was late, the share of the time.
         unfitted: A loss that counters prove, but that does not improve the fit, if any.
         is_delayed: Whether round trips take longer than a window, so that delays of
@@ -136,6 +143,7 @@ class Fit:
     simulations: int
     measured: int
     measured_ns: float
+    times_ns: Mapping[int, int]
     late: Mapping[str, float]
     unfitted: Hypothesis | None = None
     is_delayed: bool = False
@@ -146,11 +154,18 @@ class Fit:
         return self.misfit <= max(_LEAST_MISFIT, 2 * self.noise)
 
 
-def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) -> Fit:
+def fit(
+    results: RunResults,
+    *,
+    job: str | None = None,
+    budget_s: float = 60.0,
+    only: Collection[int] | None = None,
+) -> Fit:
     """Find the faults that explain a run on a network.
 
     Args:
         results: Results of the run.
+        only: Numbers of the iterations to explain.  None: all.
         job: The job to explain.  None: all jobs.
         budget_s: Time limit of the diagnosis, in seconds.  A share of that time is for
             simulating hypotheses.
@@ -159,22 +174,32 @@ def fit(results: RunResults, *, job: str | None = None, budget_s: float = 60.0) 
         InputError: If the experiment or its traces cannot be read.
         ChakramError: If the run cannot be simulated without faults.
     """
-    return _Search(results, job, time.monotonic() + _OF_BUDGET * budget_s).fit()
+    until_s = time.monotonic() + _OF_BUDGET * budget_s
+    return _Search(results, job, until_s, only).fit()
 
 
 class _Search:
-    def __init__(self, results: RunResults, job: str | None, until_s: float) -> None:
+    def __init__(
+        self,
+        results: RunResults,
+        job: str | None,
+        until_s: float,
+        only: Collection[int] | None,
+    ) -> None:
         now_s = time.monotonic()
         self._until_s = until_s
         self._search_until_s = now_s + _OF_SEARCH * (until_s - now_s)
-        self._null = _without_faults(results)
+        self._null = without_declared_faults(results)
         warmup = self._null.experiment.iterations.warmup
-        self._runs = SimulatedRuns(results, job, warmup=warmup, until_s=until_s)
+        self._runs = SimulatedRuns(
+            results, job, warmup=warmup, until_s=until_s, only=only
+        )
         self._waits = generator_waits(results)
         self._noise = median(self._waits.values()) if self._waits else 0.0
         self._late = late_hosts(self._waits)
         self._is_late = is_generator_bound(results)
         self._coreless = without_core(results)
+        self._results = results
         self._round_trip_ns = max(
             (
                 each.round_trip.p50_ns or 0
@@ -229,6 +254,7 @@ class _Search:
             simulations=self._runs.simulations,
             measured=self._runs.iterations(variant),
             measured_ns=self._runs.measured.whole.iteration_ns,
+            times_ns=self._runs.times_ns,
             late=self._late,
             unfitted=None if found else self._unfitted,
             is_delayed=delayed is not None,
@@ -311,6 +337,9 @@ class _Search:
             )
             if best.cause == "slow link":
                 best = attributed(best, self._ends(best), self._waits)
+                best, rivals = with_foreign_traffic(
+                    best, rivals, self._foreign_bps(run), self._links
+                )
             variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
             without_ns = shown.fitted.iteration_ns
             run, shown = self._runs.simulated(variant)
@@ -324,6 +353,14 @@ class _Search:
                 )
             found = [*found, (best, rivals)]
         return found, variant
+
+    def _foreign_bps(self, run: Rerun) -> dict[str, float]:
+        """Return the rates of senders outside the run, if paths are known."""
+        if not knows_paths(run):
+            return {}
+        own_bytes = bytes_sent(self._results, run)
+        time_ns = duration_ns(self._results)
+        return foreign_rates_bps(self._links.values(), own_bytes, time_ns)
 
     def _is_better(self, best: Hypothesis, variant: Variant, shown: Halves) -> bool:
         now = self._misfit(shown)
@@ -588,18 +625,3 @@ def _best(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
     limit = min(each.fitted for each in hypotheses) + _RESOLVED
     alike = [each for each in hypotheses if each.fitted <= limit]
     return min(alike, key=lambda each: (len(_ports(each)), each.fitted))
-
-
-def _without_faults(results: RunResults) -> Variant:
-    """Return the variant of a run on a network without any declared fault."""
-    manifest = results.manifest
-    variant = variant_of(manifest, str(results.path))
-    plan = results.plan()
-    return replace(
-        variant.with_faults(links=(), packets=(), drop=0.0),
-        ports=tuple(results.ports()),
-        shards={
-            each.agent: each.shards for each in (() if plan is None else plan.agents)
-        },
-        psn_seed=manifest.psn_seed,
-    )

@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TypeAlias
 
 from chakram.analysis.simulation_misfit import LATE
 from chakram.diagnosis.design_limits import ALL_HOSTS
-from chakram.diagnosis.fault_proposals import Hypothesis
-
-Found: TypeAlias = tuple[Hypothesis, tuple[Hypothesis, ...]]
-"""A fault that explains a run, and other hypotheses that explain it equally well."""
+from chakram.diagnosis.fault_proposals import Found, Hypothesis
 
 _AMONG_LATEST = 0.8
 _AS_LATE = 3.0

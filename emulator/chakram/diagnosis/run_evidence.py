@@ -11,6 +11,7 @@ from chakram.analysis.simulation_misfit import Message, Pair, pauses
 from chakram.diagnosis.counterfactual import Rerun, recorded_iterations
 from chakram.foundation.errors import InputError
 from chakram.foundation.grouping import grouped
+from chakram.foundation.ip_addresses import IPV4
 from chakram.predict.routing import Router, ports_of
 from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import FlowRow, rows_of
@@ -226,3 +227,32 @@ def ways_of(run: Rerun) -> dict[Pair, frozenset[str]]:
         pair = Pair(job, rank, peer)
         ways[pair] = ways.get(pair, frozenset()) | ports
     return ways
+
+
+_HEADER_BYTES, _MORE_BYTES = 58, 20
+"""Bytes of headers in a data packet or ACK over IPv4, and more over IPv6; no FCS."""
+
+
+def bytes_sent(results: RunResults, run: Rerun) -> dict[str, float]:
+    """Return how many bytes the run itself sent over each egress port."""
+    frames = [f"{each}_tx" for each in _PACKETS]
+    names = ["tx_bytes", *frames]
+    ends = ["job", "rank", "qpn"]
+    table = results.table("queue_pairs", *ends, *names).group_by(ends)
+    header = _HEADER_BYTES + _MORE_BYTES * (results.manifest.family != IPV4)
+    sent = {
+        (row["job"], row["rank"], row["qpn"]): row["tx_bytes_max"]
+        + header * sum(row[f"{each}_max"] for each in frames)
+        for row in table.aggregate([(name, "max") for name in names]).to_pylist()
+    }
+    over: dict[str, float] = {}
+    for end, (ports, _) in paths_of(run).items():
+        for port in ports:
+            over[port] = over.get(port, 0.0) + sent.get(end, 0)
+    return over
+
+
+def duration_ns(results: RunResults) -> int:
+    """Return the time from the first start of a rank to the last end of one."""
+    begin_ns, end_ns = _begin_and_end(results)
+    return end_ns - begin_ns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -46,6 +46,7 @@ class SimulatedRuns:
         measured: The measured iterations.
         count: Number of measured iterations of the run.
         few: Number of iterations to simulate if no fault makes iterations differ.
+        times_ns: By iteration number, the times of all jobs in ns, summed.
         is_intact: Whether only messages without retransmissions are compared.
         simulations: Number of simulations so far.
 
@@ -54,15 +55,23 @@ class SimulatedRuns:
         job: The job to compare. None: all jobs.
         warmup: Number of iterations before the measured ones.
         until_s: Value of ``time.monotonic`` after which ``attempt`` gives up.
+        only: Numbers of the iterations to compare.  None: all.
     """
 
     def __init__(
-        self, results: RunResults, job: str | None, *, warmup: int, until_s: float
+        self,
+        results: RunResults,
+        job: str | None,
+        *,
+        warmup: int,
+        until_s: float,
+        only: Collection[int] | None = None,
     ) -> None:
         self._job = job
         self._until_s = until_s
         self._records = measured_messages(results, job)
-        numbers = sorted(self._records[1])
+        self.times_ns = {at: sum(each) for at, each in self._records[1].items()}
+        numbers = sorted(at for at in self.times_ns if only is None or at in only)
         self._numbers = numbers[::2], numbers[1::2] or numbers
         self._spreads: dict[tuple[bool, tuple[Assumption, ...]], float] = {}
         self.simulations = 1

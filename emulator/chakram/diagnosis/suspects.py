@@ -11,39 +11,31 @@ overload one of several equal paths.  Suspects of class limit are in
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import median_high
 from typing import TYPE_CHECKING, Any
 
 from chakram.analysis.cause_ranking import Suspect
 from chakram.diagnosis.counterfactual import Case, Change
 from chakram.diagnosis.design_limits import limits_of, other_jobs
-from chakram.foundation.grouping import grouped
+from chakram.diagnosis.foreign_traffic import ADVICE as FOREIGN_ADVICE
+from chakram.diagnosis.foreign_traffic import FOREIGN
+from chakram.diagnosis.rank_suspects import RANK_ADVICE, odd_ranks
 from chakram.foundation.units import (
     format_rate,
-    format_time,
 )
-from chakram.program.columns import COMPUTE
 from chakram.switch.ecmp import AssignedPaths, DrawnPaths
 from chakram.topology.comparable_links import usual_rates_bps
-from chakram.trace.nullable_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from chakram.analysis.charged_causes import Cause
     from chakram.diagnosis.counterfactual import Rerun, Variant
-    from chakram.program.operations import RankProgram
     from chakram.records.run_records import LinkRecord
     from chakram.topology.topology import Topology
 
-_SLOWER = 0.9
+_SLOWER = 0.98
 """A link is a suspect if its rate is below this share of its peers' rate."""
-
-_LEAST_EXCESS = 0.01
-"""A rank is a suspect if it is late by at least this share of the iteration time."""
 
 _UNEVEN = 1.1
 """Minimum ratio of the fullest path's load to the mean at which a hash is a suspect."""
@@ -76,11 +68,11 @@ ADVICE = {
     "loss": "check cable, optics and error counters of both ends of the link",
     "pause": "find out why the receiver pauses: a slow host, a storm, the wrong class",
     "dead uplink": "check the port and its cable; bring the link back",
-    "slow compute": "compare clocks, throttling and processes of this host with others",
-    "late rank": "find out what this rank does before its peers begin",
     "generator slow": "free cores on this host or use lower rates (see chakram doctor)",
     "hash imbalance": "change the seed or the fields of the hash, spread source ports, "
     "or use more queue pairs per pair of ranks",
+    FOREIGN: FOREIGN_ADVICE,
+    **RANK_ADVICE,
 }
 """Advice by cause."""
 
@@ -109,7 +101,7 @@ def cases_of(
         *_declared_link_faults(variant),
         *_declared_packet_faults(variant, run),
         *slow_links(topology),
-        *_ranks(variant, time_ns),
+        *odd_ranks(variant, time_ns),
         *_hashes(variant, run, links),
         *limits_of(variant, topology, links, charged),
         *other_jobs(variant, job),
@@ -239,148 +231,6 @@ def slow_links(topology: Topology) -> Iterator[Case]:
             f"{format_rate(usual_bps)}",
             remedy=f"at {format_rate(usual_bps)}",
         )
-
-
-# Ranks.
-
-
-def _ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
-    for job in variant.jobs:
-        if variant.alone not in (None, job.name):
-            continue
-        alike = grouped((_work(program), program) for program in job.programs)
-        for programs in alike.values():
-            if len(programs) > 1:
-                named = f"{job.name} rank" if len(variant.jobs) > 1 else "rank"
-                yield from _odd_ranks(job.name, named, programs, time_ns)
-
-
-def _work(program: RankProgram) -> tuple[object, ...]:
-    """Return a key that is equal for ranks with the same communication."""
-    columns = program.columns
-    rows = [row for row, kind in enumerate(columns.kinds) if kind != COMPUTE]
-    return tuple(
-        (columns.kinds[row], columns.algorithms[row], columns.trace_bytes[row])
-        for row in rows
-    )
-
-
-def _odd_ranks(
-    job: str, named: str, programs: Sequence[RankProgram], time_ns: int
-) -> Iterator[Case]:
-    """Yield ranks that compute longer, or start later, than most of their peers."""
-    durations: dict[tuple[str, int], list[int]] = {}
-    tables = []
-    for program in programs:
-        rows = _computations(program)
-        tables.append((program, rows))
-        for key, row in rows.items():
-            durations.setdefault(key, []).append(program.columns.amounts[row])
-    # If most ranks lack a computation, its usual time is 0.
-    usual_ns = {
-        key: median_high(sorted(found)) if 2 * len(found) > len(programs) else 0
-        for key, found in durations.items()
-    }
-    if len(programs) == 2:
-        usual_ns = {
-            key: min(found) if len(found) == 2 else 0
-            for key, found in durations.items()
-        }
-    starts: dict[int, list[int]] = {}
-    for program in programs:
-        for row, start_ns in enumerate(program.columns.starts_ns):
-            if start_ns != NO_VALUE:
-                starts.setdefault(row, []).append(start_ns)
-    for program, rows in tables:
-        columns = program.columns
-        longer = {
-            key: columns.amounts[row] - usual_ns[key]
-            for key, row in rows.items()
-            if columns.amounts[row] > usual_ns[key]
-        }
-        place = f"{named} {program.rank}"
-        # A rank is late if it has extra computations before its first message.
-        first = _first_message(program)
-        before = {key for key in longer if rows[key] < first and usual_ns[key] == 0}
-        for cause, keys in (
-            ("late rank", before),
-            ("slow compute", longer.keys() - before),
-        ):
-            excess_ns = sum(longer[key] for key in keys)
-            if excess_ns < _LEAST_EXCESS * time_ns or not keys:
-                continue
-            most = max(keys, key=lambda key: (longer[key], key))
-            yield _fault(
-                cause,
-                place,
-                _with_columns(
-                    job, program, amounts={rows[key]: usual_ns[key] for key in keys}
-                ),
-                f"computes {format_time(excess_ns)} longer than its peers in an "
-                f"iteration, most of it in {most[0]}",
-                remedy="with the durations of its peers",
-            )
-        late_ns = {
-            row: start_ns - median_high(sorted(starts[row]))
-            for row, start_ns in enumerate(columns.starts_ns)
-            if start_ns != NO_VALUE
-        }
-        latest_ns = max(late_ns.values(), default=0)
-        if latest_ns >= _LEAST_EXCESS * time_ns:
-            usual = {
-                row: columns.starts_ns[row] - max(0, lateness_ns)
-                for row, lateness_ns in late_ns.items()
-            }
-            yield _fault(
-                "late rank",
-                place,
-                _with_columns(job, program, starts_ns=usual),
-                f"its recorded starts are up to {format_time(latest_ns)} later than "
-                "those of its peers",
-                remedy="with the starts of its peers",
-            )
-
-
-def _computations(program: RankProgram) -> dict[tuple[str, int], int]:
-    """Return the row of each computation by its name and its index in that name."""
-    seen: Counter[str] = Counter()
-    rows = {}
-    for row in program.columns.rows_of(COMPUTE):
-        name = program.columns.name(row)
-        rows[name, seen[name]] = row
-        seen[name] += 1
-    return rows
-
-
-def _first_message(program: RankProgram) -> int:
-    kinds = program.columns.kinds
-    return next((row for row, kind in enumerate(kinds) if kind != COMPUTE), len(kinds))
-
-
-def _with_columns(
-    job: str, program: RankProgram, **changes: Mapping[int, int]
-) -> Change:
-    """Return a change that sets some rows in the columns of a program."""
-
-    def changed(each: RankProgram) -> RankProgram:
-        if each.rank != program.rank:
-            return each
-        columns: dict[str, Any] = {}
-        for name, rows in changes.items():
-            columns[name] = array("q", getattr(each.columns, name))
-            for row, value in rows.items():
-                columns[name][row] = value
-        return replace(each, columns=replace(each.columns, **columns))
-
-    return lambda of: replace(
-        of,
-        jobs=tuple(
-            replace(each, programs=tuple(map(changed, each.programs)))
-            if each.name == job
-            else each
-            for each in of.jobs
-        ),
-    )
 
 
 # Paths.

@@ -34,6 +34,7 @@ from chakram.diagnosis.fault_proposals import Hypothesis
 from chakram.diagnosis.fault_search import Fit, fit
 from chakram.diagnosis.late_host_attribution import latest_on_paths, merged, on_paths
 from chakram.diagnosis.removal_timer import SEEDS, RemovalTimer, has_random_numbers
+from chakram.diagnosis.slow_iterations import of_some_iterations, slow_iterations
 from chakram.diagnosis.suspects import ADVICE, cases_of
 from chakram.diagnosis.verified import BUDGET_S, UNEXPLAINED, Say, Verified
 from chakram.foundation.errors import ChakramError, InputError
@@ -181,7 +182,11 @@ def _affordable(
 def _of_network(
     results: RunResults, why: Why, job: str | None, budget_s: float, say: Say
 ) -> Verdict:
-    """Fit a simulation to a run on a network, and test causes in the simulation."""
+    """Fit a simulation to a run on a network, and test causes in the simulation.
+
+    If no fault fits all iterations, and some iterations take much longer than others,
+    only those are fitted.
+    """
     if results.manifest.nics:
         raise InputError(
             str(results.path),
@@ -189,18 +194,40 @@ def _of_network(
             "compare the counters of the NICs, nics in run.json",
         )
     say("fitting simulations to the measured messages (--no-verify skips this)")
+    until_s = time.monotonic() + budget_s
+    fitted, verdict = _fitted_verdict(results, why, job, budget_s)
+    slow = slow_iterations(fitted.times_ns)
+    left_s = until_s - time.monotonic()
+    if fitted.is_explained or fitted.found or not slow or left_s < budget_s / 3:
+        return verdict
+    say("fitting simulations to the slow iterations only")
+    fitted, part = _fitted_verdict(results, why, job, left_s, only=slow)
+    places = {each.place for each, _ in fitted.found}
+    faults = tuple(each for each in part.faults if each.suspect.place in places)
+    if not faults:
+        return verdict
+    return of_some_iterations(replace(part, faults=faults), slow, fitted.times_ns)
+
+
+def _fitted_verdict(
+    results: RunResults,
+    why: Why,
+    job: str | None,
+    budget_s: float,
+    only: Collection[int] | None = None,
+) -> tuple[Fit, Verdict]:
     began_s = time.monotonic()
     charges = {
         each.place: each.share for each in why.causes if each.cause == "generator slow"
     }
-    fitted = fit(results, job=job, budget_s=budget_s)
+    fitted = fit(results, job=job, budget_s=budget_s, only=only)
     fitted = replace(fitted, found=tuple(merged(fitted.found, fitted.late, charges)))
     base, run = fitted.variant, fitted.run
     simulated_ns = mean_time(run.iterations_ns(job))
     unexplained = 1 - simulated_ns / max(1.0, fitted.measured_ns)
     notes = [
         f"the misfit without faults is {fitted.null_misfit:.3f}, "
-        + (f"with these faults {fitted.misfit:.3f}, " if fitted.found else "")
+        + (f"with the fitted ones {fitted.misfit:.3f}, " if fitted.found else "")
         + f"and the noise is {fitted.noise:.3f}"
     ]
     generator = _generator(fitted, charges, unexplained)
@@ -264,12 +291,23 @@ def _of_network(
         is_poor=not fitted.is_explained
         and (fitted.is_delayed or fitted.misfit > _POOR_MISFIT),
     )
+    costly = {
+        suspect
+        for each in verdict.faults
+        for suspect in (each.suspect, *each.together_with)
+    }
+    notes += [
+        f"{case.suspect} ({case.suspect.evidence}) costs less than "
+        f"{LEAST_SAVING:.0%} of the time"
+        for case in own
+        if case.suspect not in costly
+    ]
     notes += [
         f"{each.suspect.cause} at {each.suspect.place} would save "
         f"{each.saving.share:.1%}, but that is within the error of the simulation"
         for each in unproven
     ]
-    return replace(
+    return fitted, replace(
         verdict,
         faults=ranked([*proven, *filter(None, unfitted)]),
         limits=verdict.limits if fitted.is_explained else (),

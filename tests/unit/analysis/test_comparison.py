@@ -219,9 +219,7 @@ def test_the_cause_of_a_difference_is_named() -> None:
     assert found.levels["part"][0].key == PART
     told = sentences(found)[0]
     assert told.startswith("Iteration of moe takes ")
-    assert told.endswith(
-        "is more time lost to slow link, most at h3-leaf0 down (10ms)."
-    )
+    assert told.endswith("more is charged to slow link, most at h3-leaf0 down (10ms).")
     # A place that varies is named by itself, too, if it has most of it.
     varying = slow._replace(mean_ns=1e7, error_ns=1e7)
     b.times[DOWN], b.times[UP] = varying, varying._replace(mean_ns=5e6)

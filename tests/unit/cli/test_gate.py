@@ -215,6 +215,6 @@ def test_a_planted_slow_link_is_named(
     before, after = str(tmp_path / "before"), str(tmp_path / "after")
     assert main(["gate", after, str(rules), "--baseline", before]) == 6
     told = capsys.readouterr().out
-    assert " is more time lost to slow link, most at h3-leaf0 up " in told
+    assert " more is charged to slow link, most at h3-leaf0 up " in told
     assert "fault: link h3-leaf0 has 20Mbit at 0ns" in told
     assert main(["gate", before, str(rules), "--baseline", before]) == 0

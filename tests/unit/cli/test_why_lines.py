@@ -23,7 +23,7 @@ def test_fault_that_costs_nothing_yet_is_masked() -> None:
     first, second, *_ = _fault_lines(masked)
     assert first == "   masked  hash imbalance at leaf1: uneven"
     assert second.strip() == (
-        "After slow link at a-b up is removed: 12.0 % of the remaining time."
+        "Without slow link at a-b up, it takes 12.0 % of the remaining time."
     )
 
 

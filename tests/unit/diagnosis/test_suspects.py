@@ -37,10 +37,8 @@ def test_equal_links_are_no_suspects() -> None:
     assert named(fabric) == [], "uplinks are compared with uplinks"
 
 
-@pytest.mark.parametrize(("percent", "suspects"), [(91, 0), (89, 1)])
-def test_a_link_below_nine_tenths_of_its_peers_is_one(
-    percent: int, suspects: int
-) -> None:
+@pytest.mark.parametrize(("percent", "suspects"), [(99, 0), (97, 1)])
+def test_a_link_slower_than_its_peers_is_one(percent: int, suspects: int) -> None:
     fabric = single_switch(4, GIGABIT)
     slow = fabric.links[2].name
     rates = {slow.replace("-", "_"): GIGABIT * percent // 100}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -36,6 +36,7 @@ from chakram.switch.packet_outcomes import DROP_REASONS
 from chakram.switch.profiles import Switching
 from chakram.topology.topology import Topology
 
+_NAMED_PORTS = 3
 _NAMED_WAITS = 3
 _BURSTS_TO_KMIN = 4
 _MANY_QUEUE_PAIRS = 1 << 11
@@ -185,7 +186,11 @@ def simulate_plan(
         sampler=sampler,
     )
     if not fabric.run(start_ns=0, report=report):
-        raise _failure(endpoints, has_timeout=transport.retransmit_timeout_ns > 0)
+        raise _failure(
+            endpoints,
+            drops=_at_ports(switches, "drop_packets", fabric.now_ns),
+            has_timeout=transport.retransmit_timeout_ns > 0,
+        )
     sampler.finish(fabric.now_ns)
     records = RecordRows()
     for endpoint in endpoints:
@@ -356,12 +361,17 @@ def _endpoints(
     ]
 
 
-def _failure(endpoints: Sequence[Endpoint], *, has_timeout: bool) -> RunFailed:
+def _failure(
+    endpoints: Sequence[Endpoint], *, drops: Mapping[str, int], has_timeout: bool
+) -> RunFailed:
     """Return the error for a run that does not end."""
+    most = sorted(drops.items(), key=lambda item: -item[1])[:_NAMED_PORTS]
+    named = ", ".join(f"{port} ({count})" for port, count in most)
+    lost = f"; egress ports that dropped most packets: {named}" if named else ""
     for endpoint in endpoints:
         failure = endpoint.failed()
         if failure is not None:
-            return RunFailed("simulation", failure)
+            return RunFailed("simulation", failure + lost)
     waits = [text for endpoint in endpoints for text in endpoint.waiting_for()]
     named = "; ".join(waits[:_NAMED_WAITS])
     if len(waits) > _NAMED_WAITS:

@@ -1,0 +1,130 @@
+"""Why a run ended early: queue pairs that gave up, and the links on their paths."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from chakram.diagnosis.counterfactual import rerun, without_declared_faults
+from chakram.diagnosis.run_evidence import End, paths_of
+from chakram.foundation.errors import ChakramError
+from chakram.foundation.units import format_time
+from chakram.records.run_records import LinkRecord
+from chakram.run_directory.reader import RunResults
+
+_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What counters show of a direction of a link: its name, and the evidence."""
+
+    place: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyEnd:
+    """Queue pairs that gave up, which ended a run.
+
+    Attributes:
+        pairs: Job, rank and peer of each such queue pair, most timeouts first.
+        path: Directions of links that the packets or ACKs of the first one cross.
+            Empty if the paths are unknown.
+        suspicions: Links on the paths whose counters differ from those of a sound link,
+            most significant first.
+    """
+
+    pairs: tuple[tuple[str, int, int], ...]
+    path: tuple[str, ...]
+    suspicions: tuple[Suspicion, ...]
+
+    def __str__(self) -> str:
+        (job, rank, peer), *others = self.pairs
+        text = f"the queue pair of job {job}, rank {rank}, to rank {peer} gave up"
+        if others:
+            text += f", as did {len(others)} more"
+        if self.suspicions:
+            found = "; ".join(
+                f"{each.place} {each.evidence}" for each in self.suspicions
+            )
+            return f"{text}. On their paths, {found}"
+        if self.path:
+            return (
+                f"{text}. Counters of the links on its path show nothing unusual: "
+                f"{', '.join(self.path)}"
+            )
+        return f"{text}. Its path is unknown"
+
+
+def early_end(results: RunResults) -> EarlyEnd | None:
+    """Return how an incomplete run ended, or None if no queue pair gave up."""
+    failed = _failed(results) if results.incomplete else {}
+    if not failed:
+        return None
+    try:
+        paths = paths_of(rerun(without_declared_faults(results), measured=1))
+    except ChakramError:
+        paths = {}
+    crossed = [list(_both_ways(end, paths)) for end in failed]
+    votes = Counter(port for ports in crossed for port in ports)
+    links = {each.port: each for each in results.links() if each.port}
+    return EarlyEnd(
+        pairs=tuple((job, rank, peer) for (job, rank, _), peer in failed.items()),
+        path=tuple(_place(links[port]) for port in crossed[0] if port in links),
+        suspicions=tuple(_suspicions(votes, links))[:_NAMED],
+    )
+
+
+def _failed(results: RunResults) -> dict[End, int]:
+    """Return the peer of each end of a queue pair that gave up."""
+    ends = ["job", "rank", "qpn", "peer"]
+    counted = ["message_fail", "ack_timeouts"]
+    table = results.table("queue_pairs", *ends, *counted).group_by(ends)
+    rows = table.aggregate([(name, "max") for name in counted]).to_pylist()
+    rows = [row for row in rows if row["message_fail_max"]]
+    rows.sort(key=lambda row: -(row["ack_timeouts_max"] or 0))
+    return {(row["job"], row["rank"], row["qpn"]): row["peer"] for row in rows}
+
+
+def _both_ways(
+    end: End, paths: Mapping[End, tuple[frozenset[str], End]]
+) -> Iterator[str]:
+    """Yield the egress ports that packets of a queue pair, or their ACKs, cross."""
+    if end in paths:
+        ports, other = paths[end]
+        yield from sorted(ports)
+        yield from sorted(paths[other][0] if other in paths else ())
+
+
+def _suspicions(
+    votes: Mapping[str, int], links: Mapping[str, LinkRecord]
+) -> Iterable[Suspicion]:
+    """Return what is unusual at the ports: drops, then pauses, then idle links.
+
+    Args:
+        votes: By egress port, the number of queue pairs whose packets or ACKs cross it.
+        links: Links by egress port.
+    """
+    found = []
+    for port, count in votes.items():
+        link = links.get(port)
+        if link is None:
+            continue
+        if link.drops:
+            text, rank, size = f"dropped {link.drops} packets", 0, link.drops
+        elif link.paused_ns:
+            text = f"was paused for {format_time(link.paused_ns)}"
+            rank, size = 1, link.paused_ns
+        elif not link.bytes and link.observed is not None:
+            text, rank, size = "carried no packet", 2, 0
+        else:
+            continue
+        found.append((rank, -count, -size, Suspicion(_place(link), text)))
+    found.sort(key=lambda each: each[:3])
+    return [each for *_, each in found]
+
+
+def _place(link: LinkRecord) -> str:
+    return f"{link.link} {link.direction}"

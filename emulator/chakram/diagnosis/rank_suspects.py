@@ -1,0 +1,319 @@
+"""Ranks that compute longer, or start later, than ranks with the same work.
+
+Ranks have the same work if they communicate alike and most of them have computations of
+the same names only.  Stages of a pipeline and instances of a service
+communicate alike, but each computes its own layers or requests.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from statistics import median_high
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from chakram.analysis.cause_ranking import Suspect
+from chakram.diagnosis.counterfactual import Case, Change
+from chakram.foundation.grouping import grouped
+from chakram.foundation.units import format_time
+from chakram.program.columns import COMPUTE
+from chakram.trace.nullable_columns import NO_VALUE
+
+if TYPE_CHECKING:
+    from chakram.diagnosis.counterfactual import Variant
+    from chakram.program.operations import RankProgram
+
+_LEAST_EXCESS = 0.01
+"""A rank is a suspect if it is late by at least this share of the iteration time."""
+
+_ALIKE = 0.8
+"""Minimum share of the usual computing time in a rank with the same work."""
+
+_ADDED = 0.05
+"""Maximum share of a rank's computing time in computations that its peers lack."""
+
+_FEWEST = 3
+"""Minimum number of ranks that are compared although the numbers in names differ."""
+
+RANK_ADVICE = {
+    "slow compute": "compare clocks, throttling and processes of this host with others",
+    "late rank": "find out what this rank does before its peers begin",
+}
+"""Advice by cause."""
+
+_Key: TypeAlias = tuple[str, int]
+"""Name of a computation, and its index among those with this name."""
+
+
+class _Rank(NamedTuple):
+    program: RankProgram
+    rows: Mapping[_Key, int]
+
+    def amount_ns(self, key: _Key) -> int:
+        return self.program.columns.amounts[self.rows[key]]
+
+
+def odd_ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
+    """Yield suspected ranks of a simulated run.
+
+    Args:
+        variant: The unchanged run.
+        time_ns: Mean time of an iteration.
+    """
+    for job in variant.jobs:
+        if variant.alone not in (None, job.name):
+            continue
+        named = f"{job.name} rank" if len(variant.jobs) > 1 else "rank"
+        alike = grouped((_messages(program), program) for program in job.programs)
+        for programs in alike.values():
+            ranks = [_Rank(each, _computations(each)) for each in programs]
+            for peers in _with_same_work(ranks):
+                yield from _odd_among(peers, job.name, named, time_ns)
+
+
+def _messages(program: RankProgram) -> frozenset[tuple[object, int]]:
+    """Return a key that is equal for ranks with the same communication, in any order.
+
+    The stages of a pipeline alternate between forward and backward messages from
+    different micro-batches on.
+    """
+    columns = program.columns
+    return frozenset(
+        Counter(
+            (kind, columns.algorithms[row], columns.trace_bytes[row])
+            for row, kind in enumerate(columns.kinds)
+            if kind != COMPUTE
+        ).items()
+    )
+
+
+def _computations(program: RankProgram, pattern: str = "") -> dict[_Key, int]:
+    """Return the row of each computation, by its name without *pattern*."""
+    seen: Counter[str] = Counter()
+    rows = {}
+    for row in program.columns.rows_of(COMPUTE):
+        name = program.columns.name(row)
+        if pattern:
+            name = re.sub(pattern, "", name)
+        rows[name, seen[name]] = row
+        seen[name] += 1
+    return rows
+
+
+def _with_same_work(ranks: Sequence[_Rank]) -> Iterator[Sequence[_Rank]]:
+    """Yield groups of ranks with the same work, of those that communicate alike."""
+    if len(ranks) == 1:
+        return
+    usual_ns = _usual_ns(ranks)
+    common_ns = sum(usual_ns.values())
+    alike = [
+        rank
+        for rank in ranks
+        if sum(usual_ns[key] for key in rank.rows) >= _ALIKE * common_ns
+    ]
+    typical = [
+        rank
+        for rank in alike
+        if sum(rank.amount_ns(key) for key in rank.rows if not usual_ns[key])
+        <= _ADDED * rank.program.columns.compute_ns
+    ]
+    if 2 * len(typical) >= len(ranks):
+        yield alike
+        return
+    similar = _similar(ranks)
+    yield from (each for each in similar if len(each) > 1)
+    # Numbers in names are those of layers, micro-batches or requests.
+    single = [
+        _Rank(each[0].program, _computations(each[0].program, r"\d+"))
+        for each in similar
+        if len(each) == 1
+    ]
+    yield from (each for each in _similar(single) if len(each) >= _FEWEST)
+
+
+def _similar(ranks: Sequence[_Rank]) -> list[list[_Rank]]:
+    """Return groups of ranks that have nearly all computing time in the same names."""
+    found: list[list[_Rank]] = []
+    same = grouped((frozenset(rank.rows), rank) for rank in ranks)
+    for each in sorted(same.values(), key=len, reverse=True):
+        for known in found:
+            if _has_most(known[0], each[0]) and _has_most(each[0], known[0]):
+                known += each
+                break
+        else:
+            found.append(each)
+    return found
+
+
+def _has_most(rank: _Rank, other: _Rank) -> bool:
+    """Return whether a rank has nearly all computations of another."""
+    added_ns = sum(other.amount_ns(key) for key in other.rows if key not in rank.rows)
+    return added_ns <= _ADDED * other.program.columns.compute_ns
+
+
+def _usual_ns(ranks: Sequence[_Rank]) -> dict[_Key, int]:
+    """Return the usual time of each computation, 0 if most ranks lack it."""
+    durations = grouped(
+        (key, rank.amount_ns(key)) for rank in ranks for key in rank.rows
+    )
+    if len(ranks) == 2:
+        return {
+            key: min(found) if len(found) == 2 else 0
+            for key, found in durations.items()
+        }
+    return {
+        key: median_high(sorted(found)) if 2 * len(found) > len(ranks) else 0
+        for key, found in durations.items()
+    }
+
+
+def _received_bytes(rank: _Rank) -> dict[_Key, int]:
+    """Return the input of each computation between uneven all-to-alls, in bytes.
+
+    The rank receives it in the previous one, or sends it in the next one.
+    """
+    columns = rank.program.columns
+    received, sent = [], []
+    for row in range(len(columns)):
+        place = columns.split(row)
+        splits = None if place is None else rank.program.splits[place].splits
+        received.append(0 if splits is None else sum(splits.received_bytes))
+        sent.append(0 if splits is None else sum(splits.sent_bytes))
+    before = list(accumulate(received, _last))
+    after = list(accumulate(reversed(sent), _last))[::-1]
+    return {key: max(before[row], after[row]) for key, row in rank.rows.items()}
+
+
+def _last(known: int, found: int) -> int:
+    return found or known
+
+
+def _expected_ns(ranks: Sequence[_Rank]) -> list[dict[_Key, int]]:
+    """Return the expected time of each computation of each rank.
+
+    That is the usual time, or more if the rank received more data than usual.
+    """
+    usual_ns = _usual_ns(ranks)
+    if not any(rank.program.splits for rank in ranks):
+        return [{key: usual_ns[key] for key in rank.rows} for rank in ranks]
+    inputs = [_received_bytes(rank) for rank in ranks]
+    found = grouped(pair for each in inputs for pair in each.items())
+    usual_bytes = {
+        key: max(1, median_high(sorted(each))) for key, each in found.items()
+    }
+    return [
+        {
+            key: usual_ns[key] * max(nbytes, usual_bytes[key]) // usual_bytes[key]
+            for key, nbytes in each.items()
+        }
+        for each in inputs
+    ]
+
+
+def _odd_among(
+    ranks: Sequence[_Rank], job: str, named: str, time_ns: int
+) -> Iterator[Case]:
+    """Yield ranks that compute longer, or start later, than most of their peers."""
+    starts = grouped(
+        ((program.columns.kinds, row), start_ns)
+        for program, _ in ranks
+        for row, start_ns in enumerate(program.columns.starts_ns)
+        if start_ns != NO_VALUE
+    )
+    for rank, expected_ns in zip(ranks, _expected_ns(ranks), strict=True):
+        program, rows = rank
+        columns = program.columns
+        place = f"{named} {program.rank}"
+        extra_ns = {key: rank.amount_ns(key) - expected_ns[key] for key in rows}
+        # A rank is late if it has extra computations before its first message.
+        first = _first_message(program)
+        before = {key for key in rows if rows[key] < first and not expected_ns[key]}
+        for cause, keys in (
+            ("late rank", before),
+            ("slow compute", rows.keys() - before),
+        ):
+            longer = {key: extra_ns[key] for key in keys if extra_ns[key] > 0}
+            # Measured times vary, so some are longer and others shorter.
+            net_ns = sum(extra_ns[key] for key in keys)
+            if not longer or net_ns < _LEAST_EXCESS * time_ns:
+                continue
+            most = max(longer, key=lambda key: (longer[key], key))
+            yield _fault(
+                cause,
+                place,
+                _with_columns(
+                    job,
+                    program,
+                    amounts={rows[key]: expected_ns[key] for key in longer},
+                ),
+                f"computes {format_time(net_ns)} longer than its peers in an "
+                f"iteration, most of it in {columns.name(rows[most])}",
+                remedy="with the durations of its peers",
+            )
+        late_ns = {
+            row: start_ns - median_high(sorted(starts[columns.kinds, row]))
+            for row, start_ns in enumerate(columns.starts_ns)
+            if start_ns != NO_VALUE
+        }
+        latest_ns = max(late_ns.values(), default=0)
+        if latest_ns >= _LEAST_EXCESS * time_ns:
+            usual = {
+                row: columns.starts_ns[row] - max(0, lateness_ns)
+                for row, lateness_ns in late_ns.items()
+            }
+            yield _fault(
+                "late rank",
+                place,
+                _with_columns(job, program, starts_ns=usual),
+                f"its recorded starts are up to {format_time(latest_ns)} later than "
+                "those of its peers",
+                remedy="with the starts of its peers",
+            )
+
+
+def _fault(cause: str, place: str, change: Change, evidence: str, remedy: str) -> Case:
+    return Case(
+        suspect=Suspect(
+            cause=cause,
+            place=place,
+            evidence=evidence,
+            advice=RANK_ADVICE[cause],
+            remedy=remedy,
+        ),
+        change=change,
+    )
+
+
+def _first_message(program: RankProgram) -> int:
+    kinds = program.columns.kinds
+    return next((row for row, kind in enumerate(kinds) if kind != COMPUTE), len(kinds))
+
+
+def _with_columns(
+    job: str, program: RankProgram, **changes: Mapping[int, int]
+) -> Change:
+    """Return a change that sets some rows in the columns of a program."""
+
+    def changed(each: RankProgram) -> RankProgram:
+        if each.rank != program.rank:
+            return each
+        columns: dict[str, Any] = {}
+        for name, rows in changes.items():
+            columns[name] = array("q", getattr(each.columns, name))
+            for row, value in rows.items():
+                columns[name][row] = value
+        return replace(each, columns=replace(each.columns, **columns))
+
+    return lambda of: replace(
+        of,
+        jobs=tuple(
+            replace(each, programs=tuple(map(changed, each.programs)))
+            if each.name == job
+            else each
+            for each in of.jobs
+        ),
+    )

@@ -1,0 +1,83 @@
+"""Faults that affect only some iterations of a run on a network."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from statistics import fmean
+
+from chakram.analysis.cause_ranking import Finding, Saving, Verdict
+
+_AS_SLOW = 0.9
+_FASTER = 0.85
+"""Time of a slow, and of a fast iteration, relative to the slowest."""
+
+_FEWEST = 3
+_NAMED = 8
+
+
+def slow_iterations(times_ns: Mapping[int, int]) -> frozenset[int]:
+    """Return the numbers of the iterations that take much longer than others.
+
+    The result is empty if all take about the same time.
+
+    Args:
+        times_ns: Time of each iteration, by its number.
+    """
+    slowest_ns = max(times_ns.values(), default=0)
+    if len(times_ns) < _FEWEST or min(times_ns.values()) > _FASTER * slowest_ns:
+        return frozenset()
+    return frozenset(
+        at for at, time_ns in times_ns.items() if time_ns >= _AS_SLOW * slowest_ns
+    )
+
+
+def of_some_iterations(
+    verdict: Verdict, slow: Collection[int], times_ns: Mapping[int, int]
+) -> Verdict:
+    """Return the verdict about slow iterations as one about all iterations.
+
+    Savings become shares of the time of all iterations.  Their upper bounds are the
+    time by which all other iterations exceed the fast ones, too.  Limits of the design
+    are dropped, because those of the slow iterations differ.
+
+    Args:
+        verdict: The verdict about the slow iterations.
+        slow: Numbers of the slow iterations.
+        times_ns: Time of each iteration, by its number.
+    """
+    whole_ns = sum(times_ns.values())
+    share = sum(times_ns[at] for at in slow) / whole_ns
+    limit_ns = min(times_ns.values()) / _FASTER
+    usual_ns = fmean(each for each in times_ns.values() if each <= limit_ns)
+    most = sum(max(0.0, each - usual_ns) for each in times_ns.values()) / whole_ns
+
+    def scaled(saving: Saving) -> Saving:
+        own = saving.share * share
+        return Saving(
+            share=own,
+            low=min(own, saving.low * share),
+            high=min(1.0, max(own, saving.high * share, most)),
+        )
+
+    def of_all(finding: Finding) -> Finding:
+        evidence = f"{finding.suspect.evidence}; in {_named(slow, len(times_ns))}"
+        return replace(
+            finding,
+            suspect=replace(finding.suspect, evidence=evidence),
+            saving=scaled(finding.saving),
+            after_previous=scaled(finding.after_previous),
+        )
+
+    return replace(
+        verdict,
+        faults=tuple(map(of_all, verdict.faults)),
+        limits=(),
+        joint=None if verdict.joint is None else scaled(verdict.joint),
+    )
+
+
+def _named(slow: Collection[int], count: int) -> str:
+    numbers = ", ".join(map(str, sorted(slow)[:_NAMED]))
+    more = ", ..." if len(slow) > _NAMED else ""
+    return f"{len(slow)} of {count} iterations only ({numbers}{more})"

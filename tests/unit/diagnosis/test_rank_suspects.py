@@ -1,0 +1,107 @@
+"""Which ranks are suspected to be slow, and which only have other work."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chakram.config.experiment import parse_experiment
+from chakram.diagnosis.rank_suspects import odd_ranks
+from chakram.preparation.resolved_run import load_run
+from chakram.program.columns import COMPUTE
+from chakram.program.operations import RankProgram
+
+DENSE: dict[str, Any] = {
+    "synth": "dense",
+    "pp": 4,
+    "layers": 4,
+    "micro_batches": 4,
+    "hidden": 512,
+}
+JOBS: dict[str, dict[str, Any]] = {
+    "four stages": DENSE | {"ranks": 4},
+    "eight stages": DENSE | {"ranks": 8, "pp": 8, "layers": 8},
+    "stages with replicas": DENSE | {"ranks": 8, "dp": 2},
+    "prefill and decode": {
+        "synth": "kv_cache",
+        "prefill": 2,
+        "prefill_tp": 2,
+        "decode": 2,
+        "decode_tp": 2,
+        "requests": 4,
+        "steps": 4,
+        "layers": 4,
+    },
+    "uneven routing": {
+        "synth": "moe",
+        "ranks": 8,
+        "ep": 8,
+        "dp": 1,
+        "layers": 2,
+        "routing": {"law": "log_normal", "sigma": 1.0},
+    },
+    "equal ranks": {"synth": "moe", "ranks": 8, "ep": 4, "dp": 2, "layers": 2},
+}
+
+
+def programs_of(trace: dict[str, Any]) -> tuple[RankProgram, ...]:
+    document = {
+        "version": 1,
+        "name": "roles",
+        "jobs": [{"name": "job", "trace": trace, "compute": {"from": "trace"}}],
+        "fabric": {"kind": "namespaces", "topology": {"single_switch": {"hosts": 8}}},
+    }
+    (job,) = load_run(parse_experiment(json.dumps(document))).jobs
+    return tuple(job.programs)
+
+
+def slower(program: RankProgram, factor: float) -> RankProgram:
+    """Return a program whose computations take longer by a factor."""
+    amounts = array("q", program.columns.amounts)
+    for row in program.columns.rows_of(COMPUTE):
+        amounts[row] = round(amounts[row] * factor)
+    return replace(program, columns=replace(program.columns, amounts=amounts))
+
+
+def suspects(programs: tuple[RankProgram, ...]) -> list[tuple[str, str]]:
+    job = SimpleNamespace(name="job", programs=programs)
+    variant = SimpleNamespace(jobs=(job,), alone=None)
+    time_ns = max(each.columns.compute_ns for each in programs)
+    found = odd_ranks(cast("Any", variant), time_ns)
+    return [(each.suspect.cause, each.suspect.place) for each in found]
+
+
+@pytest.mark.parametrize("trace", JOBS.values(), ids=JOBS)
+def test_ranks_with_other_work_are_no_suspects(trace: dict[str, Any]) -> None:
+    assert suspects(programs_of(trace)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("eight stages", 3),
+        ("stages with replicas", 7),
+        ("stages with replicas", 2),
+        ("prefill and decode", 1),
+        ("prefill and decode", 6),
+        ("equal ranks", 5),
+    ],
+)
+def test_a_slow_rank_is_the_suspect_among_ranks_with_its_work(
+    name: str, rank: int
+) -> None:
+    programs = tuple(
+        slower(each, 1.5) if each.rank == rank else each
+        for each in programs_of(JOBS[name])
+    )
+    assert suspects(programs) == [("slow compute", f"rank {rank}")]
+
+
+def test_a_stage_without_peers_is_no_suspect() -> None:
+    first, *others = programs_of(JOBS["four stages"])
+    assert suspects((slower(first, 1.5), *others)) == []
