@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from chakram.topology.topology import BUCKET_NS, HOST_BUCKET_NS, bucket_bytes
 from tests.diagnosis.design import Design
 from tests.diagnosis.draws import Draw
 from tests.diagnosis.judge import LEAST_SHARE
-from tests.diagnosis.lab_faults import LOAD, ROUTE
+from tests.diagnosis.lab_faults import EPISODE, LOAD, OTHER, ROUTE
 from tests.diagnosis.virtual import CannotSimulate, command
 from tests.e2e.processes import SHARD, Member, descendants
 from tests.leaks import own_lab
@@ -54,11 +55,14 @@ class TooLittle(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Enacted:
-    """Declared faults of an experiment, and changes made to its lab instead."""
+    """Declared faults of an experiment, and changes made to its lab instead.
+
+    ``commands`` come before a run, and what ``meanwhile`` says happens during it.
+    """
 
     design: Design
     commands: tuple[tuple[str, ...], ...]
-    late: tuple[str, str] | None = None
+    meanwhile: tuple[str, ...] = ()
     is_model: bool = False
 
 
@@ -94,14 +98,19 @@ def enacted(found: Draw, lab: str) -> Enacted:
         for fault in hidden
         for direction in _directions(fault)
     ]
-    late = None
+    meanwhile: tuple[str, ...] = ()
     for plant in found.plants:
         match plant.lab:
             case (_, leaf, wire) if plant.kind == ROUTE:
                 commands.append((ROUTE, f"{lab}-{leaf}", bare.sender(wire, "up")[1]))
-            case (kind, host):
-                late = kind, host
-    return Enacted(design=bare, commands=tuple(commands), late=late, is_model=is_model)
+            case (_, _, *_):
+                meanwhile = plant.lab
+    return Enacted(
+        design=bare,
+        commands=tuple(commands),
+        meanwhile=meanwhile,
+        is_model=is_model,
+    )
 
 
 def _directions(fault: Any) -> tuple[str, ...]:
@@ -215,7 +224,7 @@ def _in_lab(
             command("fabric", "up", str(path), "--lab", lab)
         for one in how.commands:
             _execute(one)
-        with _late(how.late, clean):
+        with _meanwhile(how.meanwhile, clean, lab):
             run, time_ns = _ran(path, folder / name, lab)
     finally:
         command("fabric", "down", lab)
@@ -257,22 +266,89 @@ def _checked(arguments: tuple[str, ...]) -> str:
 
 
 @contextlib.contextmanager
-def _late(late: tuple[str, str] | None, design: Design) -> Iterator[None]:
-    """Have the data-plane process of a host run late, if any shall."""
-    if late is None:
-        yield
-        return
-    kind, host = late
-    number = design.jobs[0].ports.index(host)
+def _meanwhile(what: tuple[str, ...], design: Design, lab: str) -> Iterator[None]:
+    """Do something to a lab while the body runs, if anything shall be done."""
     ended = threading.Event()
-    how = _load if kind == LOAD else _stop
-    thread = threading.Thread(target=how, args=(number, ended), name=kind)
+    match what:
+        case ():
+            yield
+            return
+        case (kind, sender, receiver, rate_bps) if kind == OTHER:
+            action = partial(_send, lab, sender, receiver, int(rate_bps), ended)
+        case (kind, name, direction, rate_bps, after_ns, for_ns) if kind == EPISODE:
+            slow = _rate(design, lab, name, direction, int(rate_bps))
+            usual = _rate(design, lab, name, direction, design.rate_bps(name))
+            action = partial(
+                _slow_for, slow, usual, int(after_ns) / 1e9, int(for_ns) / 1e9, ended
+            )
+        case (kind, host):
+            number = design.jobs[0].ports.index(host)
+            action = partial(_load if kind == LOAD else _stop, number, ended)
+    thread = threading.Thread(target=action, name=what[0])
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
+
+
+_SENDER = """
+import socket, sys, time
+address, rate_bps = sys.argv[1], int(sys.argv[2])
+family = socket.AF_INET6 if ":" in address else socket.AF_INET
+data, each_s = bytes(1358), 0.004
+credit_bytes = 0.0
+with socket.socket(family, socket.SOCK_DGRAM) as sending:
+    due = time.monotonic()
+    while True:
+        due += each_s
+        time.sleep(max(0, due - time.monotonic()))
+        credit_bytes += rate_bps * each_s / 8
+        while credit_bytes > 0:
+            credit_bytes -= 1400
+            try:
+                sending.sendto(data, (address, 9999))
+            except OSError:
+                pass
+"""
+
+
+def _send(
+    lab: str, sender: str, receiver: str, rate_bps: int, ended: threading.Event
+) -> None:
+    """Send datagrams from one host of a lab to another."""
+    found = json.loads(_checked(("ip", "-j", "-n", f"{lab}-{receiver}", "address")))
+    address = next(
+        each["local"]
+        for device in found
+        for each in device["addr_info"]
+        if each["scope"] == "global"
+    )
+    inside = ("ip", "netns", "exec", f"{lab}-{sender}")
+    process = subprocess.Popen(
+        [*inside, sys.executable, "-c", _SENDER, address, str(rate_bps)]
+    )
+    ended.wait()
+    process.kill()
+    process.wait()
+
+
+def _slow_for(
+    slow: tuple[str, ...],
+    usual: tuple[str, ...],
+    after_s: float,
+    for_s: float,
+    ended: threading.Event,
+) -> None:
+    """Slow down a link for a while, some time after processes have started."""
+    while not _shards():
+        if ended.wait(GOING_S):
+            return
+    ended.wait(1 + after_s)
+    _checked(slow)
+    ended.wait(for_s)
+    _checked(usual)
 
 
 def _shards() -> list[Member]:

@@ -24,7 +24,10 @@ FAULTS = (
     *("slow link", "dead uplink", "loss", "corruption", "pause"),
     *("slow compute", "late rank", "hash imbalance"),
 )
-LAB_FAULTS = ("changed route", "stopped process", "loaded core")
+LAB_FAULTS = (
+    *("changed route", "stopped process", "loaded core"),
+    *("other traffic", "slow for a while"),
+)
 """What only happens to labs."""
 
 LIMITS = ("window", "congestion control", "contention")

@@ -11,8 +11,18 @@ from chakram.analysis.counter_evidence import PortCounters, node_of
 from chakram.analysis.lossy_links import Crossing, lossy_ports
 from chakram.analysis.simulation_misfit import Observed, Pair, slow_ports
 from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant
+from chakram.diagnosis.foreign_traffic import (
+    FOREIGN,
+    SCALES,
+    evidence_of,
+    foreign_rates_bps,
+    place_of,
+    rates_left_bps,
+)
 from chakram.diagnosis.run_evidence import (
+    bytes_sent,
     counted_at_ports,
+    duration_ns,
     paths_of,
     paused_spans,
     sent_and_received,
@@ -95,6 +105,7 @@ class Proposals:
         iterations: int,
         overflow: float,
     ) -> None:
+        self._results = results
         self._late = late
         self._iterations = iterations
         self._overflow = overflow
@@ -110,10 +121,28 @@ class Proposals:
 
     def counted(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
         """Yield the faults that counters prove."""
-        if not knows_paths(run):
+        if not _knows_paths(run):
             return
-        idle = list(self._without_bytes(run))
-        yield from idle or self._counted_losses(variant, run)
+        found = list(self._without_bytes(run)) or list(self._foreign(run))
+        yield from found or self._counted_losses(variant, run)
+
+    def _foreign(self, run: Rerun) -> Iterator[Hypothesis]:
+        """Yield other traffic, which takes a part of the rates of some links."""
+        own_bytes = bytes_sent(self._results, run)
+        time_ns = duration_ns(self._results)
+        foreign_bps = foreign_rates_bps(self.links, own_bytes, time_ns)
+        for scale in SCALES if foreign_bps else ():
+            left = rates_left_bps(foreign_bps, self.links, scale)
+            yield Hypothesis(
+                cause=FOREIGN,
+                place=place_of(foreign_bps, self.links),
+                assumed=tuple(
+                    Assumption(kind="degrade", port=port, rate_bps=rate_bps)
+                    for port, rate_bps in left.items()
+                ),
+                evidence=evidence_of(foreign_bps, self.links, time_ns),
+                is_counted=True,
+            )
 
     def slower(
         self, run: Rerun, measured: Observed, simulated: Observed
@@ -121,7 +150,7 @@ class Proposals:
         """Yield faults that may delay messages."""
         yield from self.pauses(measured.iteration_ns)
         # If the hash is unknown, the paths between switches are drawn at random.
-        kinds = ("host", "uplink") if knows_paths(run) else ("host",)
+        kinds = ("host", "uplink") if _knows_paths(run) else ("host",)
         ways = {
             pair: frozenset(
                 port
@@ -273,7 +302,7 @@ class Proposals:
             )
 
 
-def knows_paths(run: Rerun) -> bool:
+def _knows_paths(run: Rerun) -> bool:
     """Return whether the hash of the switches is known, or has no choice."""
     has_choice = any(map(run.topology.has_choice, run.topology.switches))
     # Several assignments of paths may agree with the same counters.

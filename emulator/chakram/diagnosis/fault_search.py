@@ -38,14 +38,10 @@ from chakram.diagnosis.fault_proposals import (
     Found,
     Hypothesis,
     Proposals,
-    knows_paths,
 )
-from chakram.diagnosis.foreign_traffic import foreign_rates_bps, with_foreign_traffic
 from chakram.diagnosis.host_delay_fit import fitted_host_delay
 from chakram.diagnosis.late_host_attribution import attributed, late_receiver
 from chakram.diagnosis.run_evidence import (
-    bytes_sent,
-    duration_ns,
     generator_waits,
     is_generator_bound,
     without_core,
@@ -199,7 +195,6 @@ class _Search:
         self._late = late_hosts(self._waits)
         self._is_late = is_generator_bound(results)
         self._coreless = without_core(results)
-        self._results = results
         self._round_trip_ns = max(
             (
                 each.round_trip.p50_ns or 0
@@ -337,9 +332,6 @@ class _Search:
             )
             if best.cause == "slow link":
                 best = attributed(best, self._ends(best), self._waits)
-                best, rivals = with_foreign_traffic(
-                    best, rivals, self._foreign_bps(run), self._links
-                )
             variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
             without_ns = shown.fitted.iteration_ns
             run, shown = self._runs.simulated(variant)
@@ -353,14 +345,6 @@ class _Search:
                 )
             found = [*found, (best, rivals)]
         return found, variant
-
-    def _foreign_bps(self, run: Rerun) -> dict[str, float]:
-        """Return the rates of senders outside the run, if paths are known."""
-        if not knows_paths(run):
-            return {}
-        own_bytes = bytes_sent(self._results, run)
-        time_ns = duration_ns(self._results)
-        return foreign_rates_bps(self._links.values(), own_bytes, time_ns)
 
     def _is_better(self, best: Hypothesis, variant: Variant, shown: Halves) -> bool:
         now = self._misfit(shown)

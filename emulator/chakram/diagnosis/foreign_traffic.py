@@ -1,16 +1,9 @@
-"""Traffic of other senders on links that a fit takes for slow.
-
-Traffic that the run did not send delays messages like a slow link.  The bytes that
-switches count distinguish the two.
-"""
+"""Traffic on links that a run did not send, found from bytes that switches count."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
-from chakram.diagnosis.fault_proposals import Found, Hypothesis
-from chakram.foundation.units import format_rate
 from chakram.records.run_records import LinkRecord
 
 FOREIGN = "other traffic"
@@ -23,70 +16,86 @@ If a link carried fewer bytes than the run sent over it by this ratio, paths dif
 those assumed, and the excess on other links proves nothing.
 """
 
-_OF_RATE = 0.5
-"""Minimum share of the missing rate that the other traffic accounts for."""
+_OF_RATE = 0.02
+"""Minimum rate of other senders, as a share of the rate of the link."""
+
+_LEAST_LEFT = 0.05
+"""Minimum share of a link's rate that is left for the run."""
+
+SCALES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4)
+"""Ratios of the rate of other senders to their bytes divided by the time of the run.
+
+Counters are read some time before and after the run, and other senders may get less
+while the run sends.
+"""
+
+_NAMED = 6
 
 
 def foreign_rates_bps(
-    links: Iterable[LinkRecord], own_bytes: Mapping[str, float], time_ns: int
-) -> dict[str, float]:
-    """Return the mean rate of other senders at each egress port that has any.
+    links: Mapping[str, LinkRecord], own_bytes: Mapping[str, float], time_ns: int
+) -> dict[str, int]:
+    """Return the rate of other senders at each egress port where there are any.
 
     The result is empty if packets were lost, or took other paths than assumed.
 
     Args:
-        links: Counters of the links.
+        links: Counters of the links, by egress port.
         own_bytes: By egress port, the bytes that the run sent over it.
         time_ns: Duration of the run.
     """
-    counted = {each.port: each.bytes for each in links if each.port in own_bytes}
-    excess = {port: counted[port] - own_bytes[port] for port in counted if port}
-    least = min((excess[port] / max(1, own_bytes[port]) for port in excess), default=0)
-    if time_ns <= 0 or least < -_OF_OWN:
-        return {}
+    found: dict[str, int] = {}
+    for port, link in links.items():
+        own, rate_bps = own_bytes.get(port), link.rate_bps
+        if own is None or not rate_bps or time_ns <= 0:
+            continue
+        if link.bytes < (1 - _OF_OWN) * own:
+            return {}
+        other_bps = 8e9 * (link.bytes - own) / time_ns
+        if link.bytes > (1 + _OF_OWN) * own and other_bps >= _OF_RATE * rate_bps:
+            found[port] = round(other_bps)
+    return found
+
+
+def rates_left_bps(
+    foreign_bps: Mapping[str, int], links: Mapping[str, LinkRecord], scale: float
+) -> dict[str, int]:
+    """Return the rate that other senders leave at each port.
+
+    Args:
+        foreign_bps: Rates of other senders.
+        links: Links by egress port.
+        scale: One of ``SCALES``.
+    """
+    rates = {port: links[port].rate_bps or 0 for port in foreign_bps}
     return {
-        port: 8e9 * found / time_ns
-        for port, found in excess.items()
-        if found > _OF_OWN * own_bytes[port]
+        port: round(max(_LEAST_LEFT * rates[port], rates[port] - scale * other_bps))
+        for port, other_bps in foreign_bps.items()
     }
 
 
-def with_foreign_traffic(
-    slow: Hypothesis,
-    rivals: Sequence[Hypothesis],
-    rates_bps: Mapping[str, float],
-    links: Mapping[str, LinkRecord],
-) -> Found:
-    """Replace a slow link and its rivals by other traffic that takes their rates.
+def place_of(foreign_bps: Mapping[str, int], links: Mapping[str, LinkRecord]) -> str:
+    """Return where other traffic enters: the link of its sender, else the fullest."""
 
-    If other traffic explains the slow link, rivals that it does not explain are
-    dropped.
+    def key(port: str) -> tuple[bool, float]:
+        link = links[port]
+        is_sender = link.kind == "host" and link.direction == "up"
+        return is_sender, foreign_bps[port] / (link.rate_bps or 1)
 
-    Args:
-        slow: A slow link.
-        rivals: Other explanations.
-        rates_bps: Rates of other senders, by egress port.
-        links: Links by egress port.
-    """
-    found = [_explained(each, rates_bps, links) for each in (slow, *rivals)]
-    if found[0] is None:
-        return slow, tuple(rivals)
-    best, *others = (each for each in found if each is not None)
-    return best, tuple(others)
+    return _name(links[max(foreign_bps, key=key)])
 
 
-def _explained(
-    slow: Hypothesis, rates_bps: Mapping[str, float], links: Mapping[str, LinkRecord]
-) -> Hypothesis | None:
-    """Return other traffic at a slow link if it takes most of the missing rate."""
-    for each in slow.assumed if slow.cause == "slow link" else ():
-        other_bps = rates_bps.get(each.port, 0.0)
-        missing_bps = (links[each.port].rate_bps or 0) - (each.rate_bps or 0)
-        if missing_bps > 0 and other_bps >= _OF_RATE * missing_bps:
-            return replace(
-                slow,
-                cause=FOREIGN,
-                evidence=f"counters show {format_rate(round(other_bps))} on average "
-                "that this run did not send",
-            )
-    return None
+def evidence_of(
+    foreign_bps: Mapping[str, int], links: Mapping[str, LinkRecord], time_ns: int
+) -> str:
+    """Return how much the other traffic is, and which links it takes."""
+    most_bytes = max(foreign_bps.values()) * time_ns / 8e9
+    names = [_name(links[port]) for port in sorted(foreign_bps)][:_NAMED]
+    return (
+        f"counters show {most_bytes / 1e6:.3g} MB that this run did not send, over "
+        f"{', '.join(names)}"
+    )
+
+
+def _name(link: LinkRecord) -> str:
+    return f"{link.link} {link.direction}"

@@ -358,7 +358,14 @@ def separate(
             is_proven = True
         found = replace(finding, saving=saving, rivals=rivals.get(finding.suspect, ()))
         (proven if is_proven else unproven).append(found)
-    return proven, unproven
+    # A fault that saves time only without an unproven one is unproven, too.
+    doubtful = {each.suspect for each in unproven}
+    masked = [
+        each
+        for each in proven
+        if each.saving.share < LEAST_SAVING and not doubtful.isdisjoint(each.previous)
+    ]
+    return [each for each in proven if each not in masked], [*unproven, *masked]
 
 
 def _with_error(saving: Saving, error: float) -> Saving:

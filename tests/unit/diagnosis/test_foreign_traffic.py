@@ -1,73 +1,71 @@
-"""Traffic of others on a link that looks slow."""
+"""Traffic of others, found from counted bytes."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from chakram.diagnosis.counterfactual import Assumption
-from chakram.diagnosis.fault_proposals import Hypothesis
-from chakram.diagnosis.foreign_traffic import foreign_rates_bps, with_foreign_traffic
+from chakram.diagnosis.foreign_traffic import (
+    evidence_of,
+    foreign_rates_bps,
+    place_of,
+    rates_left_bps,
+)
 from chakram.records.run_records import LinkRecord
 
 SECOND_NS = 10**9
 
 
-def link(name: str, nbytes: int) -> LinkRecord:
+def link(
+    name: str, nbytes: int, kind: str = "host", direction: str = "up"
+) -> LinkRecord:
     return LinkRecord(
         link=name,
-        kind="host",
-        direction="up",
+        kind=kind,
+        direction=direction,
         bytes_before=0,
         bytes_after=nbytes,
-        port=f"{name}:eth0",
+        port=name,
         rate_bps=1000,
     )
 
 
-def slow(name: str, rate_bps: int) -> Hypothesis:
-    return Hypothesis(
-        cause="slow link",
-        place=f"{name} up",
-        assumed=(Assumption(kind="degrade", port=f"{name}:eth0", rate_bps=rate_bps),),
-    )
-
-
-LINKS = {each.port or "": each for each in (link("a", 150), link("b", 100))}
-OWN = {"a:eth0": 100.0, "b:eth0": 100.0}
+LINKS = {
+    "a": link("a", 150),
+    "b": link("b", 100),
+    "c": link("c", 160, "uplink"),
+    "d": link("d", 150, direction="down"),
+}
+OWN = dict.fromkeys("abcd", 100.0)
 
 
 def test_bytes_that_the_run_did_not_send_are_those_of_others() -> None:
-    assert foreign_rates_bps(LINKS.values(), OWN, SECOND_NS) == {"a:eth0": 400.0}
+    found = foreign_rates_bps(LINKS, OWN, SECOND_NS)
+    assert found == {"a": 400, "c": 480, "d": 400}
 
 
 @pytest.mark.parametrize(
     ("own", "time_ns"),
     [
-        ({"a:eth0": 140.0, "b:eth0": 95.0}, SECOND_NS),  # headers and the like
-        ({"a:eth0": 100.0, "b:eth0": 150.0}, SECOND_NS),  # other paths than assumed
+        (dict.fromkeys("abcd", 140.0) | {"b": 95.0}, SECOND_NS),  # headers and the like
+        (OWN | {"b": 150.0}, SECOND_NS),  # other paths than assumed
+        (OWN, 10**12),  # so slow that it costs nothing
         (OWN, 0),
         ({}, SECOND_NS),
     ],
 )
 def test_other_bytes_are_unknown(own: dict[str, float], time_ns: int) -> None:
-    assert foreign_rates_bps(LINKS.values(), own, time_ns) == {}
+    assert foreign_rates_bps(LINKS, own, time_ns) == {}
 
 
-def test_traffic_that_takes_the_missing_rate_replaces_a_slow_link() -> None:
-    rates = {"a:eth0": 400.0}
-    best, rivals = with_foreign_traffic(slow("a", 500), [slow("b", 500)], rates, LINKS)
-    assert (best.cause, best.place) == ("other traffic", "a up")
-    assert "400bit/s" in best.evidence
-    assert rivals == ()
-    _, (rival,) = with_foreign_traffic(slow("a", 500), [slow("a", 600)], rates, LINKS)
-    assert rival.cause == "other traffic"
+def test_other_traffic_leaves_the_rest_of_the_rate() -> None:
+    found = {"a": 400, "c": 2000}
+    assert rates_left_bps(found, LINKS, 1.0) == {"a": 600, "c": 50}
+    assert rates_left_bps(found, LINKS, 0.5) == {"a": 800, "c": 50}
 
 
-def test_a_link_that_is_slower_than_the_traffic_explains_remains_slow() -> None:
-    rival = slow("b", 500)
-    found = with_foreign_traffic(slow("a", 100), [rival], {"a:eth0": 400.0}, LINKS)
-    assert found == (slow("a", 100), (rival,))
-    late = replace(slow("a", 500), cause="generator slow")
-    assert with_foreign_traffic(late, [], {"a:eth0": 400.0}, LINKS) == (late, ())
+def test_other_traffic_is_at_the_link_of_its_sender() -> None:
+    found = {"a": 400, "c": 480, "d": 400}
+    assert place_of(found, LINKS) == "a up"
+    assert place_of({"c": 480, "d": 400}, LINKS) == "c up"
+    told = evidence_of({"a": 8_000_000, "c": 16_000_000}, LINKS, SECOND_NS)
+    assert told == "counters show 2 MB that this run did not send, over a up, c up"

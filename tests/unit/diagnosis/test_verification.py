@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -151,3 +152,9 @@ def test_no_cause_saves_more_than_the_whole_time() -> None:
         noise=0.0,
     )
     assert found.saving.high == 1.0
+
+
+def test_a_fault_that_an_unproven_one_masks_is_unproven() -> None:
+    masked = replace(saves(LOSS, 0.0, then=0.4), previous=(LINK,))
+    assert judged(saves(LINK, 0.04), masked) == (set(), {"slow link", "loss"})
+    assert judged(saves(LINK, 0.4), masked) == ({"slow link", "loss"}, set())
