@@ -52,6 +52,9 @@ _CLEAR_SAVING = 2 * LEAST_SAVING
 
 Simulations with and without a fault have most of their errors in common."""
 
+_OF_SLOW = 0.6
+"""Maximum misfit of slow iterations, as a share of that of all iterations."""
+
 _MUCH_LATE = 2 * LATE
 """Share of the time by which hosts are late, reported even if the run is explained."""
 
@@ -184,8 +187,8 @@ def _of_network(
 ) -> Verdict:
     """Fit a simulation to a run on a network, and test causes in the simulation.
 
-    If no fault fits all iterations, and some iterations take much longer than others,
-    only those are fitted.
+    If no faults explain all iterations, and some take much longer than others, only
+    those are fitted.
     """
     if results.manifest.nics:
         raise InputError(
@@ -198,10 +201,15 @@ def _of_network(
     fitted, verdict = _fitted_verdict(results, why, job, budget_s)
     slow = slow_iterations(fitted.times_ns)
     left_s = until_s - time.monotonic()
-    if fitted.is_explained or fitted.found or not slow or left_s < budget_s / 3:
+    # Counted faults, such as losses, may delay any iteration.
+    is_counted = any(each.is_counted for each, _ in fitted.found)
+    if fitted.is_explained or is_counted or not slow or left_s < budget_s / 3:
         return verdict
     say("fitting simulations to the slow iterations only")
+    misfit = fitted.misfit
     fitted, part = _fitted_verdict(results, why, job, left_s, only=slow)
+    if fitted.misfit > _OF_SLOW * misfit:
+        return verdict
     places = {each.place for each, _ in fitted.found}
     faults = tuple(each for each in part.faults if each.suspect.place in places)
     if not faults:
