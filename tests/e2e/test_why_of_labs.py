@@ -133,6 +133,12 @@ def test_the_link_that_ended_a_run_is_named(
     assert places
     assert places <= {"h2-s0 up", "h2-s0 down"}
     assert {2} <= {rank for pair in found["end"]["pairs"] for rank in pair[1:]}
+    (run,) = (tmp_path / "ended" / "runs").iterdir()
+    page = tmp_path / "report.html"
+    assert main(["report", str(run), "--out", str(page)]) == 0
+    told = page.read_text(encoding="utf-8")
+    assert "It ended because the queue pair of job ring, rank " in told
+    assert "h2-s0 " in told.partition("It ended because")[2][:200]
     # No fault explains the iterations before.
     faults = [each for each in found["causes"] if each["class"] == "fault"]
     assert [each for each in faults if each["cause"] != "generator slow"] == []

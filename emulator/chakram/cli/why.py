@@ -73,7 +73,8 @@ def why(
     if other is not None:
         both = [open_run(each) for each in (run, other)]
         sides = [_explained(each, until, job, budget_s, no_verify) for each in both]
-        document = why_difference(sides[0], sides[1])
+        notes = _unlike(*both)
+        document = {**why_difference(sides[0], sides[1]), "notes": notes}
         if as_json:
             print_json("why-difference", document)
         else:
@@ -127,6 +128,22 @@ def _explained(
     return found, verified.verdict, verified.reason
 
 
+def _unlike(first: RunResults, second: RunResults) -> list[str]:
+    """Return notes on differences of two runs that no fault explains."""
+    a, b = first.manifest, second.manifest
+    differ = [
+        name
+        for name, is_equal in (
+            ("traces", a.traces == b.traces),
+            ("fabrics", a.fabric == b.fabric),
+        )
+        if not is_equal
+    ]
+    if not differ:
+        return []
+    return [f"the runs have different {' and '.join(differ)}, so faults explain a part"]
+
+
 def _difference_lines(document: Mapping[str, Any], *, dilation: int) -> list[str]:
     from chakram.console.number_format import time_text
 
@@ -146,7 +163,7 @@ def _difference_lines(document: Mapping[str, Any], *, dilation: int) -> list[str
         for each in document["causes"]
     ]
     lines.append(f"  {change(document['unexplained_ns']):>10}  not explained")
-    return lines
+    return [*lines, *(f"Note: {note}" for note in document["notes"])]
 
 
 def _lines(

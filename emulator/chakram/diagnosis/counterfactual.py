@@ -135,22 +135,31 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rerun:
-    """A simulated variant.
+class PlannedVariant:
+    """A variant that is ready to be simulated.
 
     Attributes:
-        plan: The simulated plan.
+        plan: The plan to simulate.
         topology: Topology of the fabric.
-        result: Result of the simulation.
         ecmp: Path selection of the switches.
         assumed: Faults in addition to those of the experiment.
     """
 
     plan: Plan
     topology: Topology
-    result: SimulationResult
     ecmp: EcmpHash
     assumed: tuple[Assumption, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun(PlannedVariant):
+    """A simulated variant.
+
+    Attributes:
+        result: Result of the simulation.
+    """
+
+    result: SimulationResult
 
     def iterations_ns(self, job: str | None = None) -> dict[tuple[str, int], int]:
         """Return the time of each measured iteration by job and number, in ns."""
@@ -225,15 +234,11 @@ def without_declared_faults(results: RunResults) -> Variant:
     )
 
 
-def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
-    """Simulate a variant.
-
-    Args:
-        variant: The variant.
-        measured: Number of iterations after the warm-up.  None: all.
+def planned(variant: Variant) -> PlannedVariant:
+    """Return a variant that is ready to be simulated.
 
     Raises:
-        ChakramError: If the variant cannot be planned, or does not end.
+        ChakramError: If the variant cannot be planned.
     """
     experiment = variant.experiment
     resolved = resolve(experiment, variant.jobs)
@@ -256,7 +261,29 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     )
     if variant.alone is not None:
         plan = job_alone(plan, variant.alone)
-    switching = experiment.fabric.switching(experiment.seed)
+    ecmp = variant.ecmp or experiment.fabric.switching(experiment.seed).ecmp
+    return PlannedVariant(
+        plan=plan,
+        topology=topology,
+        ecmp=_narrowed(ecmp, topology, variant.assumed),
+        assumed=variant.assumed,
+    )
+
+
+def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
+    """Simulate a variant.
+
+    Args:
+        variant: The variant.
+        measured: Number of iterations after the warm-up.  None: all.
+
+    Raises:
+        ChakramError: If the variant cannot be planned, or does not end.
+    """
+    experiment = variant.experiment
+    ready = planned(variant)
+    plan, topology = ready.plan, ready.topology
+    changed = _changed(topology, variant.link_rates_bps, variant.without_queue_limit)
     wire, always = _faster_ports(changed, variant.port_rates_bps)
     delay_ns = sum(each.delay_ns for each in variant.assumed)
     if delay_ns:
@@ -275,8 +302,8 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
         for each in variant.assumed
         if each.kind != "avoided" and each.kind != "host delay"
     ]
-    ecmp = variant.ecmp or switching.ecmp
-    switching = replace(switching, ecmp=_narrowed(ecmp, topology, variant.assumed))
+    switching = experiment.fabric.switching(experiment.seed)
+    switching = replace(switching, ecmp=ready.ecmp)
     settings = experiment.faults.links
     result = simulated_with(
         LinkFaults(settings, topology),
@@ -295,9 +322,9 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     return Rerun(
         plan=plan,
         topology=topology,
-        result=result,
-        ecmp=switching.ecmp,
+        ecmp=ready.ecmp,
         assumed=variant.assumed,
+        result=result,
     )
 
 

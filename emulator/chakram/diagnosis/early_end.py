@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from chakram.diagnosis.counterfactual import rerun, without_declared_faults
+from chakram.diagnosis.counterfactual import planned, without_declared_faults
 from chakram.diagnosis.run_evidence import End, paths_of
 from chakram.foundation.errors import ChakramError
 from chakram.foundation.units import format_time
@@ -64,7 +64,7 @@ def early_end(results: RunResults) -> EarlyEnd | None:
     if not failed:
         return None
     try:
-        paths = paths_of(rerun(without_declared_faults(results), measured=1))
+        paths = paths_of(planned(without_declared_faults(results)))
     except ChakramError:
         paths = {}
     crossed = [list(_both_ways(end, paths)) for end in failed]

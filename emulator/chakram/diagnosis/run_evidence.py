@@ -8,7 +8,11 @@ from dataclasses import replace
 import pyarrow.compute as pc
 
 from chakram.analysis.simulation_misfit import Message, Pair, pauses
-from chakram.diagnosis.counterfactual import Rerun, recorded_iterations
+from chakram.diagnosis.counterfactual import (
+    PlannedVariant,
+    Rerun,
+    recorded_iterations,
+)
 from chakram.foundation.errors import InputError
 from chakram.foundation.grouping import grouped
 from chakram.foundation.ip_addresses import IPV4
@@ -188,7 +192,7 @@ def paused_spans(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
     return found
 
 
-def paths_of(run: Rerun) -> dict[End, tuple[frozenset[str], End]]:
+def paths_of(run: PlannedVariant) -> dict[End, tuple[frozenset[str], End]]:
     """Return the egress ports and the remote end of each end of a queue pair."""
     ports = ports_of(run.plan)
     down = {each.port for each in run.assumed if each.kind == "down"}

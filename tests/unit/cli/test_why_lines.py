@@ -1,9 +1,12 @@
-"""How ``chakram why`` prints a fault that other faults mask."""
+"""How ``chakram why`` prints faults that act on one another, and unlike runs."""
 
 from __future__ import annotations
 
-from chakram.analysis.cause_ranking import Finding, Saving, Suspect
-from chakram.cli.why import _fault_lines
+from types import SimpleNamespace
+from typing import Any, cast
+
+from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
+from chakram.cli.why import _fault_lines, _tested, _unlike
 
 SLOW = Suspect(cause="slow link", place="a-b up")
 HASH = Suspect(cause="hash imbalance", place="leaf1", evidence="uneven")
@@ -35,3 +38,37 @@ def test_fault_that_saves_time_by_itself_has_its_saving() -> None:
         previous=(SLOW,),
     )
     assert _fault_lines(own)[0] == "   10.0 %  hash imbalance at leaf1: uneven"
+
+
+def test_joint_saving_is_that_of_all_its_faults() -> None:
+    joint = Finding(
+        suspect=SLOW,
+        saving=saving(0.3),
+        after_previous=saving(0.3),
+        together_with=(HASH,),
+    )
+    headline, first, alone, *_ = _tested(Verdict(faults=(joint,)), "")
+    assert headline == (
+        "Faults: slow link at a-b up and hash imbalance at leaf1; without all of them "
+        "the iteration takes 30.0 % less"
+    )
+    assert first.startswith(
+        "   30.0 %  slow link at a-b up and hash imbalance at leaf1"
+    )
+    assert alone.strip() == "Each of them alone saves little."
+
+
+def test_faults_of_an_ended_run_are_those_before_its_end() -> None:
+    assert _tested(Verdict(), " before the run ended") == [
+        "Fault before the run ended: none found"
+    ]
+
+
+def test_runs_of_other_traces_or_fabrics_are_noted() -> None:
+    def run(trace: str, fabric: str) -> Any:
+        manifest = SimpleNamespace(traces={"job": trace}, fabric=fabric)
+        return cast("Any", SimpleNamespace(manifest=manifest))
+
+    assert _unlike(run("a", "star"), run("a", "star")) == []
+    (note,) = _unlike(run("a", "star"), run("b", "Clos"))
+    assert note.startswith("the runs have different traces and fabrics, ")

@@ -132,6 +132,8 @@ def _verdict(
     if summary.facts.status != COMPLETE:
         text = "The run is <b>{}</b>, so this page covers a part of it."
         yield Markup(text).format(summary.facts.status)
+    if data.end is not None:
+        yield Markup("It ended because {}.").format(str(data.end))
     longest = max(summary.iterations, key=lambda each: each.mean_ns, default=None)
     if longest is None:
         yield Markup("No iteration was measured.")
@@ -167,7 +169,8 @@ def _verdict(
             saving = each.after_previous
         yield Markup(text).format(_together(each), saving)
     if not verified.verdict.faults:
-        yield Markup("No fault was found.")
+        before = "" if data.end is None else " before its end"
+        yield Markup("No fault{} was found.").format(before)
     if any(note.startswith(UNEXPLAINED) for note in verified.verdict.notes):
         yield Markup("A part of its time is <b>unexplained</b>.")
     for each in verified.verdict.limits[:1]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from chakram.analysis.charged_causes import Why
+    from chakram.diagnosis.early_end import EarlyEnd
     from chakram.fabric.fabric_types.base import FabricKind
     from chakram.records.run_records import CollectiveRecord
     from chakram.run_directory.reader import RunResults
@@ -117,6 +118,15 @@ class RunData:
         return frozenset(
             (each.job, each.iteration) for each in self._measurements.ranks
         )
+
+    @cached_property
+    def end(self) -> EarlyEnd | None:
+        """The queue pairs that ended the run early, if any gave up."""
+        if not self.results.incomplete:
+            return None
+        from chakram.diagnosis.early_end import early_end
+
+        return early_end(self.results)
 
     @property
     def collectives(self) -> Sequence[CollectiveRecord]:

@@ -14,6 +14,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator import burst_size
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.records.row_layout import QUEUE_PAIR_FIELDS
+from chakram.switch.faults import LinkFault
 from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import EcnThresholds
 from tests.made_plans import (
@@ -202,6 +203,18 @@ def test_a_fabric_that_loses_everything_ends_the_run() -> None:
     )
     with pytest.raises(RunFailed, match="is in error: gave up after 7 retries"):
         simulate(plan, topology)
+
+
+def test_ports_that_dropped_packets_are_named_if_a_run_fails() -> None:
+    plan, topology = world_plan(
+        [collective("all_gather", 8)],
+        nranks=2,
+        settings=RunSettings(warmup=0, measured=1),
+    )
+    lossy = LinkFault(kind="loss", port=0, at_ns=0, until_ns=10**12, probability=1.0)
+    told = r"; egress ports that dropped most packets: \w+:\w+ \(\d+\)$"
+    with pytest.raises(RunFailed, match=told):
+        simulate_plan(plan, topology, faults=[lossy])
 
 
 def test_a_plan_without_agents_is_refused() -> None:
