@@ -52,6 +52,9 @@ _CLEAR_SAVING = 2 * LEAST_SAVING
 
 Simulations with and without a fault have most of their errors in common."""
 
+_NAMED = 6
+"""Maximum number of simulated hypotheses in a note."""
+
 _OF_SLOW = 0.6
 """Maximum misfit of slow iterations, as a share of that of all iterations."""
 
@@ -234,20 +237,15 @@ def _fitted_verdict(
     simulated_ns = mean_time(run.iterations_ns(job))
     unexplained = 1 - simulated_ns / max(1.0, fitted.measured_ns)
     notes = [
-        f"the misfit without faults is {fitted.null_misfit:.3f}, "
-        + (f"with the fitted ones {fitted.misfit:.3f}, " if fitted.found else "")
-        + f"and the noise is {fitted.noise:.3f}"
+        "misfit of the simulated times (0 is perfect): "
+        f"{fitted.null_misfit:.3f} without faults, "
+        + (f"{fitted.misfit:.3f} with the fitted ones, " if fitted.found else "")
+        + f"of which noise may be {fitted.noise:.3f}"
     ]
     generator = _generator(fitted, charges, unexplained)
     unfitted = [generator, _rare_loss(fitted, why, unexplained)]
     if not fitted.is_explained and not any(unfitted):
-        notes.append(
-            f"{UNEXPLAINED}; also simulated: "
-            + (
-                ", ".join(fitted.tried)
-                or "nothing, because the records suggest no cause"
-            )
-        )
+        notes.append(f"{UNEXPLAINED}; also simulated: {_tried(fitted)}")
     own = [_fitted_case(found, why) for found, _ in fitted.found]
     is_random = has_random_numbers(base)
     cost_s = (time.monotonic() - began_s) / max(1, fitted.simulations)
@@ -322,6 +320,15 @@ def _fitted_verdict(
         excluded=(*verdict.excluded, *(each.suspect for each in unproven)),
         notes=(*notes, *verdict.notes, *timer.notes),
     )
+
+
+def _tried(fitted: Fit) -> str:
+    """Return the hypotheses that were simulated, abridged if there are many."""
+    if not fitted.tried:
+        return "nothing, because the records suggest no cause"
+    named = ", ".join(fitted.tried[:_NAMED])
+    more = len(fitted.tried) - _NAMED
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def separate(
