@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from chakram.fabric.fabric_types.base import AgentPlace
     from chakram.fabric.fabric_types.inventory_file import HostSettings
     from chakram.fabric.inventory.listed_hosts import ListedHost
+    from chakram.fabric.inventory.port_choice import FoundHost
     from chakram.launch.launched_agents import LaunchOptions
 
 app = typer.Typer(
@@ -110,32 +111,33 @@ def find(
         for host in listed
     ]
     if as_json:
-        document = [
-            {
-                "name": host.name,
-                "agent": host.agent,
-                "login": host.login,
-                "ports": [
-                    {
-                        "interface": port.interface,
-                        "netns": port.netns,
-                        "address": address,
-                        "mtu": port.mtu,
-                        "rate_bps": port.rate_bps,
-                        "driver": port.driver,
-                        "numa_node": port.numa_node,
-                        "rdma_device": port.rdma_device,
-                    }
-                    for port, address in host.ports
-                ],
-            }
-            for host in found
-        ]
-        options.print_json("hosts", {"hosts": document})
+        options.print_json("hosts", {"hosts": [_document(host) for host in found]})
         return
     folder = None if certs is None else str(certs.absolute())
     text = inventory_text(found, allow=prefixes, certificates=folder, on_nics=rdma)
     print(text, end="")
+
+
+def _document(host: FoundHost) -> dict[str, Any]:
+    """Return a host that answered, for --json."""
+    return {
+        "name": host.name,
+        "agent": host.agent,
+        "login": host.login,
+        "ports": [
+            {
+                "interface": port.interface,
+                "netns": port.netns,
+                "address": address,
+                "mtu": port.mtu,
+                "rate_bps": port.rate_bps,
+                "driver": port.driver,
+                "numa_node": port.numa_node,
+                "rdma_device": port.rdma_device,
+            }
+            for port, address in host.ports
+        ],
+    }
 
 
 def _places(

@@ -86,11 +86,7 @@ def serve(
     """
     require_linux("chakram serve")
     if add_user is not None:
-        from chakram.service.access import add_user as add
-
-        if tokens is None:
-            raise ConfigError("--add-user", "needs --tokens", "name a file")
-        print(add(tokens, add_user, role))
+        _add_user(tokens, add_user, role)
         return
     try:
         from chakram.service.server import ServiceSettings
@@ -114,11 +110,17 @@ def serve(
         parallel=parallel,
         keep=keep,
         longest_s=parse_time(longest, where="--longest") / 1e9,
-        metrics=None if metrics is None else check_listen_address(metrics, "--metrics"),
+        metrics=metrics and check_listen_address(metrics, "--metrics"),
         otg=otg,
-        otg_grpc=None
-        if otg_grpc is None
-        else check_listen_address(otg_grpc, "--otg-grpc"),
+        otg_grpc=otg_grpc and check_listen_address(otg_grpc, "--otg-grpc"),
     )
-
     run_coroutine(serve_until_interrupted(settings, print))
+
+
+def _add_user(tokens: Path | None, name: str, role: str) -> None:
+    """Add a user to the file of tokens, and print the token."""
+    from chakram.service.access import add_user
+
+    if tokens is None:
+        raise ConfigError("--add-user", "needs --tokens", "name a file")
+    print(add_user(tokens, name, role))

@@ -297,22 +297,7 @@ def _fitted_verdict(
         is_poor=not fitted.is_explained
         and (fitted.is_delayed or fitted.misfit > _POOR_MISFIT),
     )
-    costly = {
-        suspect
-        for each in verdict.faults
-        for suspect in (each.suspect, *each.together_with)
-    }
-    notes += [
-        f"{case.suspect} ({case.suspect.evidence}) costs less than "
-        f"{LEAST_SAVING:.0%} of the time"
-        for case in own
-        if case.suspect not in costly
-    ]
-    notes += [
-        f"{each.suspect.cause} at {each.suspect.place} would save "
-        f"{each.saving.share:.1%}, but that is within the error of the simulation"
-        for each in unproven
-    ]
+    notes += _other_notes(own, verdict, unproven)
     return fitted, replace(
         verdict,
         faults=ranked([*proven, *filter(None, unfitted)]),
@@ -320,6 +305,30 @@ def _fitted_verdict(
         excluded=(*verdict.excluded, *(each.suspect for each in unproven)),
         notes=(*notes, *verdict.notes, *timer.notes),
     )
+
+
+def _other_notes(
+    own: Iterable[Case], verdict: Verdict, unproven: Iterable[Finding]
+) -> list[str]:
+    """Return notes on fitted faults that cost little, and on unproven faults."""
+    costly = {
+        suspect
+        for each in verdict.faults
+        for suspect in (each.suspect, *each.together_with)
+    }
+    return [
+        *(
+            f"{case.suspect} ({case.suspect.evidence}) costs less than "
+            f"{LEAST_SAVING:.0%} of the time"
+            for case in own
+            if case.suspect not in costly
+        ),
+        *(
+            f"{each.suspect} would save {each.saving.share:.1%}, but that is within "
+            "the error of the simulation"
+            for each in unproven
+        ),
+    ]
 
 
 def _tried(fitted: Fit) -> str:

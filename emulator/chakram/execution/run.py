@@ -284,35 +284,45 @@ class Run:
                 progressed=self._begin_more_faults,
             )
             self._progress.phase("preparing agents")
-            watch = asyncio.create_task(self._watch_links(world, before), name="links")
-            launcher = asyncio.create_task(agents.watch(session.abort), name="launcher")
-            self._interrupts.listener = session.interrupt
-            is_complete = False
-            try:
-                await session.run()
-                is_complete = True
-            except ChakramError as error:
-                raise await agents.explained(error) from error
-            finally:
-                self._interrupts.listener = None
-                if self._link_faults is not None:
-                    self._link_faults.end(time.monotonic_ns())
-                watch.cancel()
-                launcher.cancel()
-                await asyncio.gather(watch, launcher, return_exceptions=True)
-                await self._count_links(world, before)
-                if self._collector is not None:
-                    self._progress.phase("waiting for counters of switches")
-                    await self._collector.end(is_patient=is_complete)
-                # An error here must not hide how the run ended.
-                with suppress(FabricError):
-                    if experiment.faults.links:
-                        await world.disturb_links(())
-                    self._directory.add_link_samples(await self._samples(world))
+            await self._attend(session, agents, world, before)
             await self._predictions.add_host_delays(
                 plan, world, self._observer.round_trips_ns(), self._interrupts
             )
             self._progress.phase("collecting")
+
+    async def _attend(
+        self,
+        session: Session,
+        agents: AgentsOfRun,
+        world: World,
+        before: LabCounters,
+    ) -> None:
+        """Run the session while watching its links and the launcher of its agents."""
+        watch = asyncio.create_task(self._watch_links(world, before), name="links")
+        launcher = asyncio.create_task(agents.watch(session.abort), name="launcher")
+        self._interrupts.listener = session.interrupt
+        is_complete = False
+        try:
+            await session.run()
+            is_complete = True
+        except ChakramError as error:
+            raise await agents.explained(error) from error
+        finally:
+            self._interrupts.listener = None
+            if self._link_faults is not None:
+                self._link_faults.end(time.monotonic_ns())
+            watch.cancel()
+            launcher.cancel()
+            await asyncio.gather(watch, launcher, return_exceptions=True)
+            await self._count_links(world, before)
+            if self._collector is not None:
+                self._progress.phase("waiting for counters of switches")
+                await self._collector.end(is_patient=is_complete)
+            # An error here must not hide how the run ended.
+            with suppress(FabricError):
+                if self._experiment.faults.links:
+                    await world.disturb_links(())
+                self._directory.add_link_samples(await self._samples(world))
 
     async def _open_telemetry(self, stack: AsyncExitStack, world: World) -> None:
         """Begin to read the switches, if the experiment wants their counters."""

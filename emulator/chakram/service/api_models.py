@@ -106,42 +106,62 @@ def openapi(version: str, views: list[str], comparisons: list[str]) -> dict[str,
         views: Names of views of a run.
         comparisons: Formats of comparisons.
     """
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Chakram", "version": version},
+        "paths": {**_run_paths(views), **_other_paths(comparisons)},
+        "components": {
+            "schemas": _schemas(),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _schemas() -> dict[str, Any]:
     models = (RunRequest, TagsRequest, RunDescription, RunList, Fabrics, Failure)
     schemas: dict[str, Any] = {}
     for model in models:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
         schemas[model.__name__] = schema
+    return schemas
 
-    def body(name: str) -> dict[str, Any]:
-        schema = {"$ref": f"#/components/schemas/{name}"}
-        return {"application/json": {"schema": schema}}
 
-    def answers(name: str | None, code: str = "200", text: str = "") -> dict[str, Any]:
-        content = {"text/plain": {}, "text/html": {}} if name is None else body(name)
-        failed = {"description": "an error", "content": body("Failure")}
-        return {code: {"description": text or "the result", "content": content}} | {
-            "default": failed
-        }
+def _body(name: str) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{name}"}
+    return {"application/json": {"schema": schema}}
 
-    def query(name: str, text: str, kind: str = "string") -> dict[str, Any]:
-        return {
-            "name": name,
-            "in": "query",
-            "schema": {"type": kind},
-            "description": text,
-        }
 
+def _answers(name: str | None, code: str = "200", text: str = "") -> dict[str, Any]:
+    content = {"text/plain": {}, "text/html": {}} if name is None else _body(name)
+    failed = {"description": "an error", "content": _body("Failure")}
+    return {code: {"description": text or "the result", "content": content}} | {
+        "default": failed
+    }
+
+
+def _query(name: str, text: str, kind: str = "string") -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "query",
+        "schema": {"type": kind},
+        "description": text,
+    }
+
+
+def _run_paths(views: list[str]) -> dict[str, Any]:
+    """Return the operations on runs, by path."""
     run = {
-        "get": {"summary": "A run", "responses": answers("RunDescription")},
+        "get": {"summary": "A run", "responses": _answers("RunDescription")},
         "delete": {
             "summary": "Cancel a run",
-            "responses": answers("RunDescription", "202", "it ends soon"),
+            "responses": _answers("RunDescription", "202", "it ends soon"),
         },
         "patch": {
             "summary": "Change the tags of a run",
-            "requestBody": {"content": body("TagsRequest"), "required": True},
-            "responses": answers("RunDescription"),
+            "requestBody": {"content": _body("TagsRequest"), "required": True},
+            "responses": _answers("RunDescription"),
         },
         "parameters": [_ID],
     }
@@ -149,40 +169,32 @@ def openapi(version: str, views: list[str], comparisons: list[str]) -> dict[str,
         "get": {
             "summary": "Runs, the latest first",
             "parameters": [
-                query("state", "state; may be repeated"),
-                query("text", "part of the name or ID"),
-                query("tag", "a tag"),
-                query("owner", "the owner"),
-                query("before", "value of next", "integer"),
-                query("limit", "number of runs, at most 200", "integer"),
+                _query("state", "state; may be repeated"),
+                _query("text", "part of the name or ID"),
+                _query("tag", "a tag"),
+                _query("owner", "the owner"),
+                _query("before", "value of next", "integer"),
+                _query("limit", "number of runs, at most 200", "integer"),
             ],
-            "responses": answers("RunList"),
+            "responses": _answers("RunList"),
         },
         "post": {
             "summary": "Queue an experiment",
-            "requestBody": {"content": body("RunRequest"), "required": True},
-            "responses": answers("RunDescription", "201", "it is queued"),
+            "requestBody": {"content": _body("RunRequest"), "required": True},
+            "responses": _answers("RunDescription", "201", "it is queued"),
         },
-    }
-    check = {
-        "post": {
-            "summary": "Check an experiment without running it",
-            "requestBody": {"content": body("RunRequest"), "required": True},
-            "responses": {"204": {"description": "it is valid"}}
-            | answers(None, "default"),
-        }
     }
     events = {
         "get": {
             "summary": "Events of a run as they happen (text/event-stream)",
             "description": "Events have the type state (a RunDescription) or line (a "
             "line of output). Last-Event-ID continues an earlier stream.",
-            "responses": answers(None),
+            "responses": _answers(None),
         },
         "parameters": [_ID],
     }
     one_view = {
-        "get": {"summary": "A result of a run", "responses": answers(None)},
+        "get": {"summary": "A result of a run", "responses": _answers(None)},
         "parameters": [
             _ID,
             {
@@ -194,35 +206,40 @@ def openapi(version: str, views: list[str], comparisons: list[str]) -> dict[str,
             },
         ],
     }
+    get_text = {"get": {"responses": _answers(None)}, "parameters": [_ID]}
+    return {
+        "/api/v1/runs": runs,
+        "/api/v1/runs/{id}": run,
+        "/api/v1/runs/{id}/events": events,
+        "/api/v1/runs/{id}/output": get_text,
+        "/api/v1/runs/{id}/experiment": get_text,
+        "/api/v1/runs/{id}/views/{view}": one_view,
+    }
+
+
+def _other_paths(comparisons: list[str]) -> dict[str, Any]:
+    """Return all other operations, by path."""
+    check = {
+        "post": {
+            "summary": "Check an experiment without running it",
+            "requestBody": {"content": _body("RunRequest"), "required": True},
+            "responses": {"204": {"description": "it is valid"}}
+            | _answers(None, "default"),
+        }
+    }
     comparison = {
         "get": {
             "summary": "Compare two runs",
             "parameters": [
-                query("a", "baseline; default: the last good run of the experiment"),
-                query("b", "the other run"),
-                {**query("format", "text"), "schema": {"enum": comparisons}},
+                _query("a", "baseline; default: the last good run of the experiment"),
+                _query("b", "the other run"),
+                {**_query("format", "text"), "schema": {"enum": comparisons}},
             ],
-            "responses": answers(None),
+            "responses": _answers(None),
         }
     }
-    get_text = {"get": {"responses": answers(None)}, "parameters": [_ID]}
     return {
-        "openapi": "3.1.0",
-        "info": {"title": "Chakram", "version": version},
-        "paths": {
-            "/api/v1/runs": runs,
-            "/api/v1/check": check,
-            "/api/v1/runs/{id}": run,
-            "/api/v1/runs/{id}/events": events,
-            "/api/v1/runs/{id}/output": get_text,
-            "/api/v1/runs/{id}/experiment": get_text,
-            "/api/v1/runs/{id}/views/{view}": one_view,
-            "/api/v1/compare": comparison,
-            "/api/v1/fabrics": {"get": {"responses": answers("Fabrics")}},
-        },
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-        "security": [{"token": []}, {}],
+        "/api/v1/check": check,
+        "/api/v1/compare": comparison,
+        "/api/v1/fabrics": {"get": {"responses": _answers("Fabrics")}},
     }

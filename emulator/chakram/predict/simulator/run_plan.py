@@ -191,6 +191,30 @@ def simulate_plan(
             drops=_at_ports(switches, "drop_packets", fabric.now_ns),
             has_timeout=transport.retransmit_timeout_ns > 0,
         )
+    return _result(
+        plan,
+        endpoints,
+        switches,
+        fabric,
+        sampler,
+        faults=faults,
+        packet_faults=len(settings.faults),
+        burst_packets=burst_packets if whole_bursts else 1,
+    )
+
+
+def _result(
+    plan: Plan,
+    endpoints: Sequence[Endpoint],
+    switches: SwitchFabric,
+    fabric: VirtualFabric,
+    sampler: FabricSampler,
+    *,
+    faults: Sequence[LinkFault],
+    packet_faults: int,
+    burst_packets: int,
+) -> SimulationResult:
+    """Return the records and counters of a simulation that has ended."""
     sampler.finish(fabric.now_ns)
     records = RecordRows()
     for endpoint in endpoints:
@@ -211,11 +235,11 @@ def simulate_plan(
         pauses=_at_ports(switches, "pfc_received", fabric.now_ns),
         paused_ns=_at_ports(switches, "paused_ns", fabric.now_ns),
         down_ns=_down(switches, faults, fabric.now_ns),
-        burst_packets=burst_packets if whole_bursts else 1,
+        burst_packets=burst_packets,
         events=fabric.events,
         hops=fabric.hops,
         injected=_injected(endpoints),
-        disturbed=_disturbed(endpoints, len(settings.faults)),
+        disturbed=_disturbed(endpoints, packet_faults),
         resent_for_timeout=sum(
             pair.requester.retries.for_timeout
             for endpoint in endpoints
