@@ -108,6 +108,9 @@ def _drawn(
                 "requests": 4,
                 "steps": 2,
                 "layers": 2,
+                "hidden": 64 * ranks,
+                "heads": ranks,
+                "kv_heads": ranks,
             }, everyone if ranks > 4 else ()
 
 
