@@ -127,6 +127,7 @@ def limits_of(
             "with queues that never drop",
         )
     yield from _limits_of_transport(variant, topology)
+    yield from _placements(variant, topology)
     if any(each.cause == "spurious timeout" for each in charged):
         yield _limit(
             "spurious timeout",
@@ -165,6 +166,30 @@ def _limits_of_transport(variant: Variant, topology: Topology) -> Iterator[Case]
             control.name,
             lambda of: of.edited(_without_control),
             "without congestion control",
+        )
+
+
+def _placements(variant: Variant, topology: Topology) -> Iterator[Case]:
+    """Yield the placement of each job whose ranks are spread over switches."""
+    for job in variant.jobs if topology.uplinks() else ():
+        is_other = variant.alone not in (None, job.name)
+        if job.placement.pattern == "packed" or is_other:
+            continue
+
+        def packed(of: Variant, name: str = job.name) -> Variant:
+            jobs = tuple(
+                replace(each, placement=replace(each.placement, pattern="packed"))
+                if each.name == name
+                else each
+                for each in of.jobs
+            )
+            return replace(of, jobs=jobs)
+
+        yield _limit(
+            "placement",
+            f"job {job.name}",
+            packed,
+            "with its ranks on consecutive ports",
         )
 
 
