@@ -22,6 +22,7 @@ from chakram.diagnosis.counterfactual import (
     variant_of,
 )
 from chakram.diagnosis.fault_search import Fit, fit
+from chakram.diagnosis.late_host_attribution import merged
 from chakram.diagnosis.run_evidence import is_generator_bound
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.foundation.errors import ChakramError
@@ -460,7 +461,8 @@ def test_a_host_that_was_much_later_is_named_before_all_hosts(
     run = with_small_window(tmp_path)
     waits = {"h2": 0.3, **dict.fromkeys(("h0", "h1", "h3", "h4", "h5"), 0.12)}
     monkeypatch.setattr(fault_search, "generator_waits", lambda results: waits)
-    ((best, rivals),) = fit(run).found
+    found = fit(run)
+    ((best, rivals),) = merged(found.found, found.late, {})
     assert (best.cause, best.place) == ("generator slow", "h2")
     assert [each.place for each in rivals] == ["all hosts"]
 
