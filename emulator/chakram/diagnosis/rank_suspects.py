@@ -1,4 +1,4 @@
-"""Ranks that compute longer, or start later, than ranks with the same work.
+"""Ranks that compute longer, or start later, than ranks with the same work; routing.
 
 Ranks have the same work if they communicate alike and most of them have computations of
 the same names only.  Stages of a pipeline and instances of a service
@@ -13,14 +13,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from statistics import median_high
+from statistics import fmean, median_high
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from chakram.analysis.cause_ranking import Suspect
+from chakram.analysis.cause_ranking import CauseClass, Suspect
+from chakram.collectives.split_sizes import even_splits
 from chakram.diagnosis.counterfactual import Case, Change
 from chakram.foundation.grouping import grouped
 from chakram.foundation.units import format_time
 from chakram.program.columns import COMPUTE
+from chakram.program.operations import RankSplits
 from chakram.trace.nullable_columns import NO_VALUE
 
 if TYPE_CHECKING:
@@ -273,6 +275,84 @@ def _odd_among(
                 "those of its peers",
                 remedy="with the starts of its peers",
             )
+
+
+def uneven_routing(variant: Variant) -> Iterator[Case]:
+    """Yield the uneven all-to-alls of each job, a limit of the design.
+
+    Without it, each all-to-all has equal parts, and ranks that communicate alike share
+    the computations between all-to-alls equally.
+    """
+    for job in variant.jobs:
+        programs = tuple(job.programs)
+        is_other = variant.alone not in (None, job.name)
+        # User-defined algorithms forward parts whose sizes would change, too.
+        if is_other or not any(each.splits for each in programs):
+            continue
+        if any(each.algorithms for each in programs):
+            continue
+
+        def even(of: Variant, name: str = job.name) -> Variant:
+            jobs = tuple(
+                replace(each, programs=_evenly_routed(tuple(each.programs)))
+                if each.name == name
+                else each
+                for each in of.jobs
+            )
+            return replace(of, jobs=jobs)
+
+        what = "with all-to-alls of equal parts, and equal computations between them"
+        yield Case(
+            suspect=Suspect(
+                cause="uneven routing",
+                place=f"job {job.name}",
+                kind=CauseClass.LIMIT,
+                advice=what,
+                remedy=what,
+            ),
+            change=even,
+        )
+
+
+def _evenly_routed(programs: Sequence[RankProgram]) -> tuple[RankProgram, ...]:
+    alike = grouped((_messages(program), program) for program in programs)
+    changed = {}
+    for members in alike.values():
+        ranks = [_Rank(each, _computations(each)) for each in members]
+        inputs = [_received_bytes(rank) for rank in ranks]
+        found = grouped(pair for each in inputs for pair in each.items())
+        uneven = {key for key, each in found.items() if min(each) < max(each)}
+        times = grouped(
+            (key, rank.amount_ns(key))
+            for rank in ranks
+            for key in uneven & {*rank.rows}
+        )
+        for program, rows in ranks:
+            amounts = array("q", program.columns.amounts)
+            for key in uneven & {*rows}:
+                amounts[rows[key]] = round(fmean(times[key]))
+            changed[program.rank] = replace(
+                program,
+                columns=replace(program.columns, amounts=amounts),
+                splits=_even_splits(program),
+            )
+    return tuple(changed[each.rank] for each in programs)
+
+
+def _even_splits(program: RankProgram) -> tuple[RankSplits, ...]:
+    columns, splits = program.columns, list(program.splits)
+    for row in range(len(columns)):
+        place = columns.split(row)
+        if place is not None:
+            group = program.groups[columns.targets[row]]
+            splits[place] = RankSplits(
+                even_splits(
+                    columns.amounts[row],
+                    nranks=len(group.ranks),
+                    position=group.position(program.rank),
+                )
+            )
+    return tuple(splits)
 
 
 def _fault(cause: str, place: str, change: Change, evidence: str, remedy: str) -> Case:

@@ -21,7 +21,7 @@ from chakram.diagnosis.counterfactual import Case, Change
 from chakram.diagnosis.design_limits import limits_of, other_jobs
 from chakram.diagnosis.foreign_traffic import ADVICE as FOREIGN_ADVICE
 from chakram.diagnosis.foreign_traffic import FOREIGN
-from chakram.diagnosis.rank_suspects import RANK_ADVICE, odd_ranks
+from chakram.diagnosis.rank_suspects import RANK_ADVICE, odd_ranks, uneven_routing
 from chakram.foundation.units import (
     format_rate,
 )
@@ -104,6 +104,7 @@ def cases_of(
         *odd_ranks(variant, time_ns),
         *_hashes(variant, run, links),
         *limits_of(variant, topology, links, charged),
+        *uneven_routing(variant),
         *other_jobs(variant, job),
     ]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from array import array
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from chakram.analysis.cause_ranking import CauseClass
 from chakram.config.experiment import parse_experiment
-from chakram.diagnosis.rank_suspects import odd_ranks
+from chakram.diagnosis.rank_suspects import odd_ranks, uneven_routing
 from chakram.preparation.resolved_run import load_run
 from chakram.program.columns import COMPUTE
 from chakram.program.operations import RankProgram
@@ -105,3 +106,42 @@ def test_a_slow_rank_is_the_suspect_among_ranks_with_its_work(
 def test_a_stage_without_peers_is_no_suspect() -> None:
     first, *others = programs_of(JOBS["four stages"])
     assert suspects((slower(first, 1.5), *others)) == []
+
+
+@dataclass(frozen=True)
+class Job:
+    name: str
+    programs: tuple[RankProgram, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    jobs: tuple[Job, ...]
+    alone: str | None = None
+
+
+def test_uneven_routing_is_replaced_by_that_of_a_balanced_job() -> None:
+    uneven = JOBS["uneven routing"]
+    variant = Variant((Job("job", programs_of(uneven)), Job("other", ())))
+    (case,) = uneven_routing(cast("Any", variant))
+    assert (case.suspect.cause, case.suspect.place) == ("uneven routing", "job job")
+    assert case.suspect.kind is CauseClass.LIMIT
+    changed = cast("Variant", case.change(cast("Any", variant)))
+    balanced = programs_of(uneven | {"routing": {"law": "balanced"}})
+    for program, expected in zip(changed.jobs[0].programs, balanced, strict=True):
+        rows = program.columns.rows_of(COMPUTE)
+        own = [program.columns.amounts[row] for row in rows]
+        # Durations of experts are rounded to 50 ns after their scale.
+        assert own == pytest.approx(
+            [expected.columns.amounts[row] for row in rows], rel=0.02
+        )
+        sent = {size for each in program.splits for size in each.splits.sent_bytes}
+        assert max(sent) - min(sent) <= max(sent) // 50
+    assert changed.jobs[1] == variant.jobs[1]
+
+
+def test_even_routing_and_other_jobs_are_no_limit() -> None:
+    equal = Variant((Job("job", programs_of(JOBS["equal ranks"])),))
+    assert list(uneven_routing(cast("Any", equal))) == []
+    uneven = Variant((Job("job", programs_of(JOBS["uneven routing"])),), alone="other")
+    assert list(uneven_routing(cast("Any", uneven))) == []
