@@ -92,9 +92,8 @@ def serve(
         from chakram.service.server import ServiceSettings
         from chakram.service.server import serve as serve_until_interrupted
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            "chakram serve", f"{error.name} is not installed", _MISSING
-        ) from error
+        found = f"{error.name} is not installed"
+        raise ConfigError("chakram serve", found, _MISSING) from error
     from chakram.foundation.units import parse_time
     from chakram.settings.addresses import check_listen_address
 

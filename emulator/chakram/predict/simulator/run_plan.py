@@ -149,15 +149,10 @@ def simulate_plan(
     )
     if sum(len(rank.queue_pairs) for rank in plan.ranks()) >= _MANY_QUEUE_PAIRS:
         use_huge_pages()
-    endpoints = [
-        endpoint
-        for agent in plan.agents
-        for endpoint in _endpoints(
-            agent,
-            settings=_settings(agent, warmup, measured, seed),
-            burst_packets=burst_packets,
-        )
-    ]
+    endpoints: list[Endpoint] = []
+    for agent in plan.agents:
+        own = _settings(agent, warmup, measured, seed)
+        endpoints += _endpoints(agent, settings=own, burst_packets=burst_packets)
     connect_local(endpoints)
     switches = SwitchFabric(
         topology, how.profile, ecn=bool(transport.ecn), seed=settings.seed
