@@ -80,6 +80,7 @@ def check_replay(traces: Path, runs: Path, nranks: int, width: int = 128) -> Non
     assert reduced == {dense, (width * nranks + nranks) * 4}
 
 
+ATTEMPTS = 5
 TORN_DOWN = "terminate called without an active exception"
 """PyTorch sometimes ends a process on a busy machine while its own threads run."""
 
@@ -99,9 +100,10 @@ def recorded(traces: Path) -> subprocess.CompletedProcess[str]:
 def test_a_job_that_the_example_records_is_replayed(tmp_path: Path) -> None:
     require("torch", why_no_torch())
     traces = tmp_path / "traces"
-    done = recorded(traces)
-    if done.returncode and TORN_DOWN in done.stderr:
+    for _ in range(ATTEMPTS):
         done = recorded(traces)
+        if not done.returncode or TORN_DOWN not in done.stderr:
+            break
     assert done.returncode == 0, done.stderr
     check_replay(traces, tmp_path / "runs", 2)
 
