@@ -139,6 +139,7 @@ def test_the_link_that_ended_a_run_is_named(
     told = page.read_text(encoding="utf-8")
     assert "It ended because the queue pair of job ring, rank " in told
     assert "h2-s0 " in told.partition("It ended because")[2][:200]
+    assert "before its end" in told
     # No fault explains the iterations before.
     faults = [each for each in found["causes"] if each["class"] == "fault"]
     assert [each for each in faults if each["cause"] != "generator slow"] == []

@@ -161,21 +161,23 @@ def _verdict(
             text = "Most of the lost time is charged to {}."
             yield Markup(text).format(charged[0][0].rpartition(": ")[0])
         return
+    before = "" if data.end is None else " before its end"
     for each in verified.verdict.faults[:_CAUSES]:
-        text = "A fault was found: without <b>{}</b>, the iteration takes {} less."
+        text = f"A fault was found{before}: "
+        text += "without <b>{}</b>, the iteration takes {} less."
         saving = each.saving
         if saving.share < LEAST_SAVING and each.previous:
             text = "After that, without <b>{}</b>, the rest takes {} less."
             saving = each.after_previous
         yield Markup(text).format(_together(each), saving)
     if not verified.verdict.faults:
-        before = "" if data.end is None else " before its end"
         yield Markup("No fault{} was found.").format(before)
     if any(note.startswith(UNEXPLAINED) for note in verified.verdict.notes):
         yield Markup("A part of its time is <b>unexplained</b>.")
     for each in verified.verdict.limits[:1]:
         text = "{}, it would take {} less."
-        yield Markup(text).format(_capitalized(each.suspect.remedy), each.saving)
+        remedy = each.suspect.remedy.replace("that port", each.suspect.place)
+        yield Markup(text).format(_capitalized(remedy), each.saving)
 
 
 def _compared(data: RunData) -> str:
