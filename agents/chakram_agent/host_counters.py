@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.foundation import ethtool
 from chakram.foundation.errors import ChakramError
-from chakram_agent import ethtool
 
 if TYPE_CHECKING:
     from chakram.plan.port_plan import PortPlan

@@ -10,8 +10,8 @@ from pyroute2 import IPRoute
 
 from chakram.fabric.inventory.host_port import HostPort
 from chakram.fabric.labs.enter_namespace import run_in_namespace
+from chakram.foundation import ethtool
 from chakram.foundation.errors import ChakramError, PrivilegeError
-from chakram_agent import ethtool
 
 NAMED_NAMESPACES = Path("/run/netns")
 """Where ``ip netns`` keeps the names of network namespaces."""

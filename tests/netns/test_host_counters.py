@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from chakram.fabric.labs.enter_namespace import run_in_namespace
-from chakram_agent import ethtool
+from chakram.foundation import ethtool
 from chakram_agent.host_counters import grown, interface_counters, read_host_counters
 from tests.leaks import own_lab
 from tests.plans import ring_plan

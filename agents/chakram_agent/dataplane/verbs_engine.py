@@ -251,7 +251,7 @@ class VerbsEngine(PortEngine):
         """
         for pair in self._pairs.values():
             self._connect(pair, peers.get(pair.plan.qpn))
-        self._counted_before = read_counters(self._nic.name)
+        self._counted_before = self._raw_counters()
         # The loop waits for the descriptor, which does nothing before it is armed.
         self.take_completions()
 
@@ -305,7 +305,10 @@ class VerbsEngine(PortEngine):
 
     def hardware_counters(self) -> dict[str, int]:
         """Return the counts of the device since `connect`, by the names of OTG."""
-        return counted(self._counted_before, read_counters(self._nic.name))
+        return counted(self._counted_before, self._raw_counters())
+
+    def _raw_counters(self) -> dict[str, int]:
+        return read_counters(self._nic.name, self.settings.get("interface", ""))
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when completions have arrived."""

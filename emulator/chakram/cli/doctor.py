@@ -89,9 +89,10 @@ def _measure_nic(
     with closing(open_device(name)) as device:
         nic = find_nic(device, address)
         settings = nic_settings(name, nic.gid_index)
-        before = read_counters(name)
+        interface = settings.get("interface", "")
+        before = read_counters(name, interface)
         rates = list(measure(device, nic, duration_s=duration_s, tell=tell))
-        counters = counted(before, read_counters(name))
+        counters = counted(before, read_counters(name, interface))
     if as_json:
         trials = [
             {

@@ -17,7 +17,7 @@ from chakram.analysis.critical_path import Part
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.units import format_size
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
-from chakram.rdma.hardware_counters import COUNTERS as NIC_COUNTERS
+from chakram.rdma.hardware_counters import NAMES as NIC_COUNTERS
 from chakram.records.counter_definitions import FAMILIES
 from chakram.records.counter_slots import COUNTERS, FCT_BUCKET_BOUNDS_NS
 from chakram.switch.packet_outcomes import DROP_REASONS
@@ -415,7 +415,7 @@ _RUN_METRICS = (
         "Hardware counter of the RDMA NIC of a port since the start of the run. No "
         "series for counters that the device does not have.",
         _HOST,
-        _words("counter", tuple(NIC_COUNTERS)),
+        _words("counter", NIC_COUNTERS),
     ),
     _gauge(
         "chakram_queue_pair_sent_bytes_per_second",

@@ -22,7 +22,7 @@ from chakram.plan.bound_queue_pairs import is_verbs
 from chakram.plan.plan import Plan
 from chakram.plan.port_plan import PortPlan
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding
-from chakram.rdma.hardware_counters import COUNTERS as NIC_COUNTERS
+from chakram.rdma.hardware_counters import NAMES as NIC_COUNTERS
 from chakram.records import counter_slots as layout
 from chakram.records import run_records
 from chakram.summary.bandwidth import bus_factor
@@ -173,7 +173,7 @@ class MetricsState:
             if host is None:
                 return
             self._of_nics[port] = counts
-            for name in counts.keys() & NIC_COUNTERS.keys():
+            for name in counts.keys() & set(NIC_COUNTERS):
                 # Hosts beyond the limit share a label.
                 total = sum(
                     each.get(name, 0)

@@ -4,11 +4,13 @@ Drivers name their counters differently, and count different things.  The names 
 those of the Open Traffic Generator where it has one.  A counter that a driver does not
 have is absent, which differs from 0.
 
-Sources: the drivers mlx5, bnxt_re, irdma and rxe of the Linux kernel.
+Sources: the drivers mlx5, bnxt_re, irdma and rxe of the Linux kernel, and for the
+interface below a device mlx5_core, bnxt_en and ice.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -45,6 +47,22 @@ COUNTERS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """By name, the alternatives: counters of one driver that are added up."""
 
+
+_PFC_FRAMES = r"{0}_prio\d_pause|{0}_pfc_ena_frames_pri\d|{0}_priority_\d_xo(n|ff)\.nic"
+OF_INTERFACE: dict[str, re.Pattern[str]] = {
+    name: re.compile(pattern)
+    for name, pattern in {
+        "pfc_rx": _PFC_FRAMES.format("rx"),
+        "pfc_tx": _PFC_FRAMES.format("tx"),
+        "discards_rx": r"rx_discards_phy|rx_total_discard_pkts|rx_dropped\.nic",
+        "discards_tx": r"tx_discards_phy|tx_total_discard_pkts",
+    }.items()
+}
+"""By name, the statistics of the interface (``ethtool -S``) that are added up."""
+
+NAMES = (*COUNTERS, *OF_INTERFACE)
+"""Names of all counters."""
+
 _WORDS = {"bytes_tx": "port_xmit_data", "bytes_rx": "port_rcv_data"}
 """Counters of the port in units of four bytes, for drivers without the others."""
 
@@ -62,13 +80,27 @@ _READ = frozenset(
 )
 
 
-def read_counters(device: str, sysfs: Path = SYSFS) -> dict[str, int]:
+def read_counters(
+    device: str, interface: str = "", sysfs: Path = SYSFS
+) -> dict[str, int]:
     """Return the raw counters of the first port of a device, by the driver's name.
 
     Counters that cannot be read are omitted, and so are those without a name here.
+
+    Args:
+        device: Name of the device.
+        interface: Name of its network interface; empty: unknown.
+        sysfs: Folder with the RDMA devices.
     """
+    from chakram.foundation import ethtool
+
     port = sysfs / device / "ports" / "1"
-    found = {}
+    of_interface = ethtool.statistics(interface) if interface else {}
+    found = {
+        name: value
+        for name, value in of_interface.items()
+        if any(pattern.fullmatch(name) for pattern in OF_INTERFACE.values())
+    }
     for folder in ("counters", "hw_counters"):
         try:
             paths = sorted((port / folder).iterdir())
@@ -85,7 +117,7 @@ def read_counters(device: str, sysfs: Path = SYSFS) -> dict[str, int]:
 
 
 def counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Return by how much the counters increased, under the names of ``COUNTERS``.
+    """Return by how much the counters increased, under their `NAMES`.
 
     A counter that became smaller has 32 bits and has wrapped once.  Absent counters and
     counters with an absent addend are omitted.
@@ -104,6 +136,10 @@ def counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, in
     for name, words in _WORDS.items():
         if name not in found and words in grown:
             found[name] = _WORD_BYTES * grown[words]
+    for name, pattern in OF_INTERFACE.items():
+        added = [value for each, value in grown.items() if pattern.fullmatch(each)]
+        if added:
+            found[name] = sum(added)
     return found
 
 

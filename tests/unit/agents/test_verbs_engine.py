@@ -163,7 +163,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     module.status_text = lambda status: f"error {status}"
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(verbs_engine, "open_device", Device)
-    monkeypatch.setattr(verbs_engine, "read_counters", lambda name: {})
+    monkeypatch.setattr(verbs_engine, "read_counters", lambda *_: {})
     monkeypatch.setattr(
         verbs_engine,
         "find_nic",
