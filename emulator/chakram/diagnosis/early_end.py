@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from chakram.diagnosis.counterfactual import planned, without_declared_faults
@@ -14,6 +14,11 @@ from chakram.records.run_records import LinkRecord
 from chakram.run_directory.reader import RunResults
 
 _NAMED = 4
+_COUNTED = ("data_frames_tx", "data_frames_rx", "ack_tx", "ack_rx")
+_FEW = 8
+_MISSING, _ARRIVED = 0.8, 0.98
+"""Shares of packets that arrive: below the first, packets are lost; above the second,
+at most those of the last moment are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,16 @@ def early_end(results: RunResults) -> EarlyEnd | None:
     except ChakramError:
         paths = {}
     crossed = [list(_both_ways(end, paths)) for end in failed]
+    ends = {*failed, *(paths[end][1] for end in failed if end in paths)}
     votes = Counter(port for ports in crossed for port in ports)
     links = {each.port: each for each in results.links() if each.port}
     return EarlyEnd(
         pairs=tuple((job, rank, peer) for (job, rank, _), peer in failed.items()),
         path=tuple(_place(links[port]) for port in crossed[0] if port in links),
-        suspicions=tuple(_suspicions(votes, links))[:_NAMED],
+        suspicions=(
+            *_suspicions(votes, links),
+            *_losing(_deliveries(results, paths), ends, links),
+        )[:_NAMED],
     )
 
 
@@ -86,6 +95,70 @@ def _failed(results: RunResults) -> dict[End, int]:
     rows = [row for row in rows if row["message_fail_max"]]
     rows.sort(key=lambda row: -(row["ack_timeouts_max"] or 0))
     return {(row["job"], row["rank"], row["qpn"]): row["peer"] for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What one end of a queue pair sent, and what arrived, in packets."""
+
+    end: End
+    ports: frozenset[str]
+    sent: int
+    arrived: int
+
+
+def _deliveries(
+    results: RunResults, paths: Mapping[End, tuple[frozenset[str], End]]
+) -> list[Delivery]:
+    """Return the deliveries of data and ACKs on known paths."""
+    ends = ["job", "rank", "qpn"]
+    table = results.table("queue_pairs", *ends, *_COUNTED).group_by(ends)
+    rows = table.aggregate([(name, "max") for name in _COUNTED]).to_pylist()
+    counted = {
+        (row["job"], row["rank"], row["qpn"]): [row[f"{name}_max"] for name in _COUNTED]
+        for row in rows
+    }
+    found = []
+    for end, (ports, other) in paths.items():
+        here, there = counted.get(end, [None]), counted.get(other, [None])
+        if None not in (*here, *there):
+            sent, arrived = here[0] + here[2], there[1] + there[3]
+            found.append(Delivery(end, ports, sent, arrived))
+    return found
+
+
+def _losing(
+    deliveries: Sequence[Delivery],
+    failed: Collection[End],
+    links: Mapping[str, LinkRecord],
+) -> Iterator[Suspicion]:
+    """Yield the links that all lost packets of failed queue pairs cross, and no others.
+
+    Some switches count no drops, and a filter before their counters drops unseen.
+    """
+    lossy = [
+        each
+        for each in deliveries
+        if each.end in failed
+        and each.sent >= _FEW
+        and each.arrived < _MISSING * each.sent
+    ]
+    if not lossy:
+        return
+    sound = {
+        port
+        for each in deliveries
+        if each.sent and each.arrived >= _ARRIVED * each.sent
+        for port in each.ports
+    }
+    sent, arrived = (
+        sum(each.sent for each in lossy),
+        sum(each.arrived for each in lossy),
+    )
+    text = f"was crossed by {sent} packets of which {arrived} arrived"
+    for port in sorted(frozenset.intersection(*(each.ports for each in lossy)) - sound):
+        if port in links:
+            yield Suspicion(_place(links[port]), text)
 
 
 def _both_ways(

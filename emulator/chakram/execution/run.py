@@ -85,6 +85,7 @@ _VERIFIED = {
 """Counters of all agents, by their names in ``run.json``."""
 _RESENT = {"timeout": "retransmitted_packets_timeout"}
 _LOSSES = {name: name for name in ("nak_sent", "nak_received")}
+_ON_WIRE = {name: name for name in ("tx_packets", "rx_packets")}
 
 
 def _readings(
@@ -506,6 +507,19 @@ class Run:
                 drift_ppm=reading.drift_ppm,
             )
 
+    def _early_timeouts(
+        self, injected: Mapping[str, int], links: Sequence[LinkRecord]
+    ) -> tuple[str, ...]:
+        """Return a note if timeouts were too short, and nothing was lost."""
+        counted = self._observer.counted
+        resent, on_wire = counted(_RESENT).get("timeout", 0), counted(_ON_WIRE)
+        lost = sum(counted(_LOSSES).values()) + sum(injected.values())
+        lost += sum(link.drops or 0 for link in links)
+        missing = on_wire.get("tx_packets", 0) - on_wire.get("rx_packets", 0)
+        # A loss causes a window of retransmissions. The last packets of a run that have
+        # been sent again may arrive after its end.
+        return early_timeouts(resent, lost + (missing if missing > resent / 64 else 0))
+
     def _verification(self) -> dict[str, object]:
         """Return how packets were verified, and the results of the verification."""
         transport = self._resolved.transport
@@ -593,12 +607,7 @@ class Run:
                     else ()
                 ),
                 *(self._link_faults.banners() if self._link_faults else ()),
-                *early_timeouts(
-                    self._observer.counted(_RESENT).get("timeout", 0),
-                    sum(self._observer.counted(_LOSSES).values())
-                    + sum(injected.values())
-                    + sum(link.drops or 0 for link in links),
-                ),
+                *(self._early_timeouts(injected, links) if error is None else ()),
                 *invalid_banners(invalid),
                 *verification_banners(self._observer.counted(_VERIFIED)),
                 *(captures.banners() if captures is not None else ()),

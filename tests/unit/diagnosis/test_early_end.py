@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from chakram.diagnosis.early_end import EarlyEnd, Suspicion, _suspicions
+import pytest
+
+from chakram.diagnosis.early_end import (
+    Delivery,
+    EarlyEnd,
+    Suspicion,
+    _losing,
+    _suspicions,
+)
 from chakram.records.run_records import LinkRecord
 
 
@@ -49,3 +57,34 @@ def test_an_end_without_suspicions_names_the_path() -> None:
     )
     unknown = EarlyEnd(pairs=pairs[:1], path=(), suspicions=())
     assert str(unknown).endswith("to rank 5 gave up. Its path is unknown")
+
+
+def delivery(rank: int, ports: str, sent: int, arrived: int) -> Delivery:
+    return Delivery(("job", rank, 64), frozenset(ports.split()), sent, arrived)
+
+
+@pytest.mark.parametrize(
+    ("arrived", "expected"),
+    [
+        (0, ["a-s up was crossed by 160 packets of which 0 arrived"]),
+        # What only some packets survive is no loss that ends a run.
+        (79, []),
+    ],
+)
+def test_a_link_that_only_lost_packets_cross_is_named(
+    arrived: int, expected: list[str]
+) -> None:
+    links = {name: link(name) for name in ("a-s", "s-b", "s-c", "s-a")}
+    deliveries = [
+        delivery(0, "a-s s-b", 80, arrived),
+        delivery(1, "a-s s-c", 80, arrived),
+        delivery(2, "b-s s-a", 80, 80),
+        delivery(3, "b-s s-c", 100, 99),
+        delivery(4, "c-s s-b", 50, 50),
+        delivery(5, "a-s s-c", 80, 0),  # it has not given up
+    ]
+    failed = {("job", rank, 64) for rank in range(4)}
+    found = [
+        f"{each.place} {each.evidence}" for each in _losing(deliveries, failed, links)
+    ]
+    assert found == expected
