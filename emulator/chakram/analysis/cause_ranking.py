@@ -191,6 +191,7 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
         excluded=tuple(each for each in suspects if each not in named),
         joint=search.saving(removed) if removed else None,
         simulations=search.simulations,
+        notes=search.overlapping(removed),
     )
 
 
@@ -286,6 +287,24 @@ class _Search:
                 )
                 removed |= joint
         return findings, removed
+
+    def overlapping(self, removed: frozenset[int]) -> tuple[str, ...]:
+        """Return notes on faults whose savings are part of those of *removed*."""
+        if not removed:
+            return ()
+        alone = {
+            suspect: self.saving(frozenset({index}))
+            for index, suspect in enumerate(self._suspects)
+            if suspect.kind is CauseClass.FAULT
+            and index not in removed
+            and self._known.get(frozenset({index}))
+        }
+        return tuple(
+            f"{suspect} alone saves {saving}, but little once the faults above are "
+            "repaired"
+            for suspect, saving in alone.items()
+            if self._counts(saving)
+        )
 
     def _named(self, indexes: Iterable[int]) -> tuple[Suspect, ...]:
         return tuple(self._suspects[each] for each in indexes)

@@ -466,10 +466,10 @@ def _from_part(found: Comparison, part: Difference) -> str:
     _, job, cause = part.key
     if cause == NOMINAL:
         return (
-            f"; of that, {apart} is {more} nominal time, which is the time of the "
-            "critical path without delays"
+            f"; {apart} is {more} nominal time, which is the time of the critical path "
+            "without delays"
         )
-    told = f"; of that, {apart} {more} {_CHARGED} {cause}"
+    told = f"; on the critical path, {apart} {more} {_CHARGED} {cause}"
     # Name the place with the largest part of the difference, even if it is not
     # significant.
     places = [

@@ -220,13 +220,16 @@ class PortCounters:
         """
         full = set(map(node_of, self.overflowing))
         for switch, missing in self.missing.items():
-            into = {
-                other: self.links[other].bytes / self._frame_bytes
-                for port in self.links
-                if node_of(port) == switch and (other := self.other_end(port))
-            }
+            own = [port for port in self.links if node_of(port) == switch]
+            crossed = [other for port in own if (other := self.other_end(port))]
+            if missing:
+                # Lost on the way in, or before a counter of what is forwarded.
+                crossed += own
             if switch not in full and (missing or self.wrong < _FEW_WRONG * lost):
-                yield Crossing(into, missing)
+                packets = {
+                    port: self.links[port].bytes / self._frame_bytes for port in crossed
+                }
+                yield Crossing(packets, missing)
 
 
 def _is_up(link: LinkRecord) -> bool:

@@ -211,12 +211,18 @@ def paths_of(
         results: Results of the run.
         until: Collective at whose end the paths end, by its name or as ``group#k``.
             None: the end of the iteration.
-        job: The only job to yield.  None: all jobs.
+        job: The only job to yield.  None: all jobs but those that repeat until the
+            others have ended.
 
     Raises:
         InputError: If the run has no such records, or no such collective.
     """
     names = results.manifest.jobs
+    background = {
+        name
+        for name, facts in names.items()
+        if job is None and facts.get("iterations", 1) is None
+    }
     if job is not None and names and job not in names:
         raise InputError(
             "--job",
@@ -225,6 +231,8 @@ def paths_of(
         )
     found = False
     for name, iteration, records in iterations_of(results, job):
+        if name in background:
+            continue
         last = records.last() if until is None else records.last_of(until)
         if last is not None:
             found = True

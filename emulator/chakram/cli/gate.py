@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.common.options import Json, print_json
-from chakram.foundation.errors import EnvironmentProblem, GateFailed
+from chakram.foundation.errors import EnvironmentProblem, GateFailed, InputError
 from chakram.foundation.explained_writes import explained_writes
 
 if TYPE_CHECKING:
@@ -80,13 +80,19 @@ def _faults(run: Path) -> Faults:
     from chakram.run_directory.reader import open_run
 
     results = open_run(run)
-    verified = verify(results, why_of(results))
+    try:
+        verified = verify(results, why_of(results))
+    except InputError as error:
+        return None, str(error)
     if verified.verdict is None:
         return None, verified.reason
-    return [
+    faults = [
         f"{each.suspect.cause} at {each.suspect.place}"
         for each in verified.verdict.faults
-    ], None
+    ]
+    if results.incomplete and not faults:
+        return None, f"{results.incomplete}: what ended the run is not tested"
+    return faults, None
 
 
 def _line(verdict: Verdict) -> str:

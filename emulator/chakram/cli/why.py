@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _CAUSES = 4
 _PARTS = 5
 _PLACES = 3
+_OVERLAP = 0.02
+"""Difference of a fault's saving alone and after others that is printed."""
 
 
 def why(
@@ -141,7 +143,10 @@ def _unlike(first: RunResults, second: RunResults) -> list[str]:
     ]
     if not differ:
         return []
-    return [f"the runs have different {' and '.join(differ)}, so faults explain a part"]
+    return [
+        f"the runs have different {' and '.join(differ)}, which explains a part or all of "
+        "the change"
+    ]
 
 
 def _difference_lines(document: Mapping[str, Any], *, dilation: int) -> list[str]:
@@ -240,12 +245,16 @@ def _tested(verdict: Verdict, when: str) -> list[str]:
             f"without {without} the iteration takes {first.saving} less"
         ]
         lines += [line for each in verdict.faults for line in _fault_lines(each)]
+        if verdict.joint is not None and len(verdict.faults) > 1:
+            lines.append(f"  {verdict.joint!s:>7}  all of these faults together")
     lines += [f"Note: {note}" for note in verdict.notes]
     if verdict.limits:
         lines.append("Design limits, and what the iteration would save without each:")
         lines += [
             f"  {each.saving!s:>7}  {each.suspect}: {each.suspect.remedy}"
-            for each in verdict.limits[:_CAUSES]
+            for each in sorted(
+                verdict.limits[:_CAUSES], key=lambda each: -each.saving.share
+            )
         ]
     return lines
 
@@ -262,11 +271,14 @@ def _fault_lines(finding: Finding) -> list[str]:
         lines.append(f"           It may instead be {names}.")
     if finding.together_with:
         lines.append("           Each of them alone saves little.")
-    if finding.previous and finding.after_previous.share > finding.saving.share + 0.01:
-        others = " and ".join(map(str, finding.previous))
+    then = finding.after_previous.share
+    if finding.previous and abs(then - finding.saving.share) > _OVERLAP:
+        others = " and ".join(map(str, finding.previous[:_PLACES]))
+        more = len(finding.previous) - _PLACES
+        others += f" and {more} more" if more > 0 else ""
         lines.append(
-            f"           Without {others}, it takes "
-            f"{_percent(finding.after_previous.share)} of the remaining time."
+            f"           Without {others}, it takes {_percent(then)} of the remaining "
+            "time."
         )
     if suspect.advice:
         lines.append(f"           To do: {suspect.advice}.")

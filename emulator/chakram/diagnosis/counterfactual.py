@@ -42,17 +42,19 @@ class Assumption:
 
     Attributes:
         kind: As in ``LinkFault``, or ``avoided``: the switch selects other equal-cost
-            ports although the link is up, or ``host delay``: all hosts delay packets.
+            ports although the link is up, or ``host delay``: all hosts delay packets,
+            or ``delay``: both directions of the link delay packets.
         port: Name of the port where the link direction begins.  Empty for all hosts.
         rate_bps: Rate of a slow link.
         probability: Probability of losing a packet.
         at_ns: Start of the fault in ns after the start of the first iteration.
         until_ns: End of the fault in ns after the start of the first iteration.
         classes: Traffic classes that are paused.
-        delay_ns: Time by which hosts delay what they send, and what they receive.
+        delay_ns: Time by which hosts delay what they send and what they receive, or by
+            which a link delays each direction.
     """
 
-    kind: FaultKind | Literal["avoided", "host delay"]
+    kind: FaultKind | Literal["avoided", "host delay", "delay"]
     port: str
     rate_bps: int | None = None
     probability: float | None = None
@@ -72,6 +74,7 @@ class Variant:
         alone: The only job to run.  None: all jobs.
         link_rates_bps: By link, a changed rate of both directions.  The rate also
             applies to the port of a host on that link.
+        link_delays_ns: By link, a changed delay.
         port_rates_bps: By port, a changed egress rate.
         without_queue_limit: Links whose queues drop no packets.
         seed: Seed of random faults and marks, if not that of the experiment.
@@ -86,6 +89,7 @@ class Variant:
     jobs: tuple[LoadedJob, ...]
     alone: str | None = None
     link_rates_bps: Mapping[str, int | None] = field(default_factory=dict)
+    link_delays_ns: Mapping[str, int] = field(default_factory=dict)
     port_rates_bps: Mapping[str, int] = field(default_factory=dict)
     without_queue_limit: frozenset[str] = frozenset()
     seed: int | None = None
@@ -243,7 +247,7 @@ def planned(variant: Variant) -> PlannedVariant:
     experiment = variant.experiment
     resolved = resolve(experiment, variant.jobs)
     topology = simulated_topology(resolved)
-    changed = _changed(topology, variant.link_rates_bps, variant.without_queue_limit)
+    changed = _changed(topology, variant)
     # The recorded plan has only the ports in use, but the placement of jobs needs all
     # ports.  Each port sends at the rate of its link in this variant.
     recorded = {port.number: port for port in variant.ports or ()}
@@ -283,11 +287,14 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     experiment = variant.experiment
     ready = planned(variant)
     plan, topology = ready.plan, ready.topology
-    changed = _changed(topology, variant.link_rates_bps, variant.without_queue_limit)
+    changed = _changed(topology, variant)
     wire, always = _faster_ports(changed, variant.port_rates_bps)
-    delay_ns = sum(each.delay_ns for each in variant.assumed)
+    delay_ns = sum(
+        each.delay_ns for each in variant.assumed if each.kind == "host delay"
+    )
     if delay_ns:
         wire = with_delay(wire, delay_ns)
+    wire = _longer(wire, [each for each in variant.assumed if each.kind == "delay"])
     numbers = {name: at for at, name in enumerate(port_names(topology))}
     always += [
         LinkFault(
@@ -300,7 +307,9 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
             classes=each.classes,
         )
         for each in variant.assumed
-        if each.kind != "avoided" and each.kind != "host delay"
+        if each.kind != "avoided"
+        and each.kind != "host delay"
+        and each.kind != "delay"
     ]
     switching = experiment.fabric.switching(experiment.seed)
     switching = replace(switching, ecmp=ready.ecmp)
@@ -345,12 +354,11 @@ def _narrowed(
     return RestrictedPaths(inner=ecmp, kept=tuple(kept.items()))
 
 
-def _changed(
-    topology: Topology,
-    rates_bps: Mapping[str, int | None],
-    without_queue_limit: frozenset[str],
-) -> Topology:
-    if not rates_bps and not without_queue_limit:
+def _changed(topology: Topology, variant: Variant) -> Topology:
+    """Return a topology with the changed links of a variant."""
+    rates_bps, delays_ns = variant.link_rates_bps, variant.link_delays_ns
+    unlimited = variant.without_queue_limit
+    if not (rates_bps or delays_ns or unlimited):
         return topology
     return replace(
         topology,
@@ -358,9 +366,27 @@ def _changed(
             replace(
                 link,
                 rate_bps=rates_bps.get(link.name, link.rate_bps),
-                queue_bytes=None
-                if link.name in without_queue_limit
-                else link.queue_bytes,
+                delay_ns=delays_ns.get(link.name, link.delay_ns),
+                queue_bytes=None if link.name in unlimited else link.queue_bytes,
+            )
+            for link in topology.links
+        ),
+    )
+
+
+def _longer(topology: Topology, delays: Sequence[Assumption]) -> Topology:
+    """Return a topology whose links at the ports of *delays* are longer."""
+    if not delays:
+        return topology
+    added_ns = {each.port: each.delay_ns for each in delays}
+    return replace(
+        topology,
+        links=tuple(
+            replace(
+                link,
+                delay_ns=link.delay_ns
+                + added_ns.get(str(link.a), 0)
+                + added_ns.get(str(link.b), 0),
             )
             for link in topology.links
         ),

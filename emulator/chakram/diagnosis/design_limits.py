@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from chakram.analysis.cause_ranking import CauseClass, Suspect
@@ -17,10 +18,12 @@ from chakram.foundation.units import (
     exact_time,
     format_rate,
     format_size,
+    format_time,
     parse_rate,
     parse_time,
 )
 from chakram.preparation.planning import transport_plan
+from chakram.topology.comparable_links import comparable, slower_by_design
 
 if TYPE_CHECKING:
     from chakram.analysis.charged_causes import Cause
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 _FASTER = 10
 _LINKS_LISTED = 3
+_LONGER = 2
 ALL_HOSTS, _ALL_UPLINKS = "all hosts", "all uplinks"
 
 
@@ -128,6 +132,7 @@ def limits_of(
         )
     yield from _limits_of_transport(variant, topology)
     yield from _placements(variant, topology)
+    yield from _unlike_links(topology)
     if any(each.cause == "spurious timeout" for each in charged):
         yield _limit(
             "spurious timeout",
@@ -191,6 +196,45 @@ def _placements(variant: Variant, topology: Topology) -> Iterator[Case]:
             packed,
             "with its ranks on consecutive ports",
         )
+
+
+def _unlike_links(topology: Topology) -> Iterator[Case]:
+    """Yield links that are slower by design, or longer, than comparable links."""
+    ends = {link.name: (link.a.node, link.b.node) for link in topology.links}
+    rates_bps = {link.name: link.rate_bps for link in topology.links if link.rate_bps}
+    for names, usual_bps in slower_by_design(topology.hosts, ends, rates_bps):
+        own_bps = rates_bps[names[0]]
+        yield _limit(
+            "uneven link rates",
+            _all_of(names),
+            lambda of, faster=dict.fromkeys(names, usual_bps): replace(  # type: ignore[misc] # bound now
+                of, link_rates_bps={**of.link_rates_bps, **faster}
+            ),
+            f"at {format_rate(usual_bps)} like similar links, not "
+            f"{format_rate(own_bps)}",
+            is_of_many=True,
+        )
+    delays_ns = {link.name: link.delay_ns for link in topology.links}
+    for names in comparable(topology.hosts, ends, delays_ns):
+        usual_ns = median_low(delays_ns[name] for name in names)
+        longer = [name for name in names if delays_ns[name] > _LONGER * usual_ns]
+        if longer:
+            yield _limit(
+                "long link",
+                _all_of(longer),
+                lambda of, usual=dict.fromkeys(longer, usual_ns): replace(  # type: ignore[misc] # bound now
+                    of, link_delays_ns={**of.link_delays_ns, **usual}
+                ),
+                f"with a delay of {format_time(usual_ns)} like similar links, not "
+                f"{format_time(max(delays_ns[name] for name in longer))}",
+            )
+
+
+def _all_of(names: Sequence[str]) -> str:
+    """Return the names of links, abridged if there are many."""
+    more = len(names) - _LINKS_LISTED
+    listed = ", ".join(names[:_LINKS_LISTED])
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _faster_hosts(document: dict[str, Any]) -> None:

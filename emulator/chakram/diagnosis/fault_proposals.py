@@ -23,6 +23,7 @@ from chakram.diagnosis.run_evidence import (
     bytes_sent,
     counted_at_ports,
     duration_ns,
+    naks_received,
     paths_of,
     paused_spans,
     sent_and_received,
@@ -40,6 +41,7 @@ loss."""
 _LEAST_EXCESS = 0.04
 _MOST_LOSS = 0.7
 LOSSES = (1e-4, _MOST_LOSS)
+DELAYS_NS = (1e4, 1e9)
 _LEAST_PAUSE = 0.01
 CANDIDATES = 6
 """Number of suspected ports to simulate before the search checks the results."""
@@ -48,6 +50,8 @@ _MOST_CANDIDATES = 24
 """Maximum number of suspected ports, if the first ones do not explain the run."""
 
 _FEW_LOST = 3
+_LEAST_DISORDER = 1e-3
+"""Minimum share of all packets that are overtaken, or arrive twice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,9 @@ class Hypothesis:
     is_counted: bool = False
     alike: tuple[Hypothesis, ...] = ()
     pairs: frozenset[Pair] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.cause} at {self.place}"
 
 
 Found: TypeAlias = tuple[Hypothesis, tuple[Hypothesis, ...]]
@@ -123,8 +130,13 @@ class Proposals:
         """Yield the faults that counters prove."""
         if not _knows_paths(run):
             return
-        found = list(self._without_bytes(run)) or list(self._foreign(run))
-        yield from found or self._counted_losses(variant, run)
+        yield from (
+            list(self._without_bytes(run))
+            or list(self._disordered(variant, run, "duplication"))
+            or list(self._foreign(run))
+            or list(self._counted_losses(variant, run))
+            or list(self._disordered(variant, run, "reordering"))
+        )
 
     def _foreign(self, run: Rerun) -> Iterator[Hypothesis]:
         """Yield other traffic, which takes a part of the rates of some links."""
@@ -226,6 +238,9 @@ class Proposals:
             for end, (ports, lost) in ends.items()
             if full.isdisjoint(ports)
         ]
+        over: Counter[str] = Counter()
+        for each in paths:
+            over.update({port: round(sent) for port, sent in each.packets.items()})
         total = round(sum(each.lost for each in paths))
         if total < max(_FEW_LOST, self._overflow + self._dropped):
             return
@@ -240,8 +255,7 @@ class Proposals:
                 span=None,
                 is_counted=True,
                 evidence=(
-                    f"{total} packets were lost or arrived damaged: {share:.2%} of the "
-                    "packets sent over it"
+                    f"{share:.2%} of {over[port]} packets were lost or arrived damaged"
                 ),
             )
             for port, share in lossy_ports(
@@ -251,6 +265,64 @@ class Proposals:
         ]
         if likely:
             yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
+
+    def _disordered(
+        self, variant: Variant, run: Rerun, *causes: str
+    ) -> Iterator[Hypothesis]:
+        """Yield links where packets overtake others, or are sent twice.
+
+        A receiver answers a packet that was overtaken as it answers a loss. Packets
+        that are sent twice take a part of the rate.
+        """
+        if self._overflow or any(each.port for each in variant.assumed):
+            return
+        paths = paths_of(run)
+        naks = naks_received(self._results)
+        more = {
+            end: self._received.get(other, 0) - self._sent.get(end, 0)
+            for end, (_, other) in paths.items()
+        }
+        late = {end: naks.get(end, 0) + min(0, more[end]) for end in paths}
+        for cause, counts, what in (
+            ("reordering", late, "packets arrived after later ones"),
+            ("duplication", more, "packets arrived twice"),
+        ):
+            if cause not in causes:
+                continue
+            total = sum(max(0, count) for count in counts.values())
+            if total < max(_FEW_LOST, _LEAST_DISORDER * sum(self._sent.values())):
+                continue
+            crossings = [
+                Crossing(
+                    dict.fromkeys(ports, float(self._sent.get(end, 0))),
+                    max(0, counts[end]),
+                )
+                for end, (ports, _) in paths.items()
+            ]
+            over: Counter[str] = Counter()
+            for each in crossings:
+                over.update({port: round(sent) for port, sent in each.packets.items()})
+            likely = [
+                replace(
+                    self._of_port(cause, self._disorder(cause, port, share), LOSSES),
+                    span=None,
+                    is_counted=True,
+                    evidence=f"{share:.2%} of {over[port]} {what}",
+                )
+                for port, share in lossy_ports(crossings)
+                if port in self.links and share <= _MOST_LOSS
+            ]
+            if likely:
+                yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
+
+    def _disorder(self, cause: str, port: str, share: float) -> Assumption:
+        """Return the assumption for a share of overtaken or duplicate packets."""
+        rate_bps = self.links[port].rate_bps
+        if cause == "reordering" or not rate_bps:
+            return Assumption(kind="loss", port=port, probability=share)
+        return Assumption(
+            kind="degrade", port=port, rate_bps=round(rate_bps / (1 + share))
+        )
 
     def _ends(self, ports: Iterable[str]) -> list[str]:
         """Return the first of *ports*, each followed by the opposite port of its link.

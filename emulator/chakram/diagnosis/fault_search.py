@@ -34,6 +34,7 @@ from chakram.diagnosis.counterfactual import (
 )
 from chakram.diagnosis.fault_proposals import (
     CANDIDATES,
+    DELAYS_NS,
     LOSSES,
     Found,
     Hypothesis,
@@ -48,7 +49,7 @@ from chakram.diagnosis.run_evidence import (
 )
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
 from chakram.foundation.errors import ChakramError, InputError
-from chakram.foundation.units import format_rate
+from chakram.foundation.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from chakram.run_directory.reader import RunResults
@@ -331,6 +332,8 @@ class _Search:
                 and not (each.cause == best.cause and _ports(best) < _ports(each))
             )
             if best.cause == "slow link":
+                best, rivals = self._or_delayed(variant, best, rivals)
+            if best.cause == "slow link":
                 best = attributed(best, self._ends(best), self._waits)
             variant = replace(variant, assumed=(*variant.assumed, *best.assumed))
             without_ns = shown.fitted.iteration_ns
@@ -345,6 +348,30 @@ class _Search:
                 )
             found = [*found, (best, rivals)]
         return found, variant
+
+    def _or_delayed(
+        self, variant: Variant, slow: Hypothesis, rivals: tuple[Hypothesis, ...]
+    ) -> tuple[Hypothesis, tuple[Hypothesis, ...]]:
+        """Return a delay of the slow link if it fits much better, or else as a rival.
+
+        Messages through a window take longer for both, but short ones only for a delay.
+        """
+        port = slow.assumed[0].port
+        what = replace(
+            slow,
+            cause="delay",
+            place=self._links[port].link,
+            assumed=(Assumption(kind="delay", port=port),),
+            span=DELAYS_NS,
+        )
+        delayed = self._fitted(variant, what)
+        if delayed is None or time.monotonic() > self._until_s:
+            return slow, rivals
+        delayed = self._finer(variant, delayed)
+        if delayed.misfit < _BOTH * slow.misfit - _RESOLVED:
+            return delayed, ()
+        limit = max(_AS_GOOD * slow.misfit, slow.misfit + _RESOLVED)
+        return slow, (*rivals, delayed) if delayed.misfit <= limit else rivals
 
     def _is_better(self, best: Hypothesis, variant: Variant, shown: Halves) -> bool:
         now = self._misfit(shown)
@@ -445,7 +472,7 @@ class _Search:
             if each.pairs and each.pairs == best.pairs and rate_bps:
                 own = replace(each.assumed[0], rate_bps=rate_bps)
                 shown = self._runs.attempt(variant, (own,))
-                self._tried.append(f"{each.cause} at {each.place}")
+                self._tried.append(str(each))
                 if shown is not None:
                     same = replace(best, place=each.place, assumed=(own,))
                     found.append(self._with(same, shown))
@@ -511,7 +538,7 @@ class _Search:
 
     def _fitted(self, variant: Variant, what: Hypothesis) -> Hypothesis | None:
         """Return a fault with its best parameter, or None if no simulation ends."""
-        self._tried.append(f"{what.cause} at {what.place}")
+        self._tried.append(str(what))
         if what.span is not None:
             return self._bisected(variant, what, _STEPS)
         shown = self._runs.attempt(variant, what.assumed)
@@ -539,7 +566,8 @@ class _Search:
     ) -> Hypothesis | None:
         assert what.span is not None
         low, high = what.span
-        is_slow = what.assumed[0].kind == "degrade"
+        kind = what.assumed[0].kind
+        is_slow = kind == "degrade"
         best: Hypothesis | None = None
         measured = self._runs.measured.fitted
         for _ in range(steps):
@@ -554,7 +582,7 @@ class _Search:
                     best = found
                 is_too_bad = (
                     takes_longer(shown.fitted, measured)
-                    if is_slow
+                    if kind != "loss"
                     else shown.fitted.resent_share > measured.resent_share
                 )
             if is_too_bad == is_slow:
@@ -563,13 +591,18 @@ class _Search:
                 high = middle
         if best is None:
             return None
-        text = "about " + (
-            format_rate(best.assumed[0].rate_bps or 0)
-            if is_slow
-            else f"{best.assumed[0].probability:.2%} of the packets"
-        )
-        evidence = f"fits the measured messages best: {text}"
+        evidence = f"fits the measured messages best: about {self._text(best)}"
         return replace(best, span=(low, high), evidence=evidence)
+
+    def _text(self, what: Hypothesis) -> str:
+        """Return the fitted parameter of a hypothesis."""
+        assumed = what.assumed[0]
+        if assumed.kind == "degrade":
+            return format_rate(assumed.rate_bps or 0)
+        if assumed.kind == "delay":
+            delay_ns = assumed.delay_ns / self._null.experiment.dilation
+            return f"{format_time(2 * delay_ns)} more per round trip"
+        return f"{assumed.probability:.2%} of the packets"
 
     def _ends(self, slow: Hypothesis) -> set[str]:
         """Return the nodes at the ends of a slow link."""
@@ -579,6 +612,8 @@ class _Search:
         }
 
     def _at(self, assumed: Assumption, value: float) -> Assumption:
+        if assumed.kind == "delay":
+            return replace(assumed, delay_ns=round(value))
         if assumed.kind != "degrade":
             return replace(assumed, probability=value)
         rate_bps = self._links[assumed.port].rate_bps or 0

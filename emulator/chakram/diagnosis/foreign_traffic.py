@@ -9,11 +9,13 @@ from chakram.records.run_records import LinkRecord
 FOREIGN = "other traffic"
 ADVICE = "find out what else sends over this link, on its host or elsewhere"
 
-_OF_OWN = 0.15
-"""Minimum ratio of the bytes of other senders to those of the run.
+_OF_OWN = 0.05
+"""Minimum ratio of the bytes of other senders to those of the run."""
 
-If a link carried fewer bytes than the run sent over it by this ratio, paths differ from
-those assumed, and the excess on other links proves nothing.
+_MISSING = 0.15
+"""Share of the bytes of the run that proves other paths if a link did not carry them.
+
+The excess on other links then proves nothing.
 """
 
 _OF_RATE = 0.02
@@ -49,7 +51,7 @@ def foreign_rates_bps(
         own, rate_bps = own_bytes.get(port), link.rate_bps
         if own is None or not rate_bps or time_ns <= 0:
             continue
-        if link.bytes < (1 - _OF_OWN) * own:
+        if link.bytes < (1 - _MISSING) * own:
             return {}
         other_bps = 8e9 * (link.bytes - own) / time_ns
         if link.bytes > (1 + _OF_OWN) * own and other_bps >= _OF_RATE * rate_bps:

@@ -41,6 +41,9 @@ _ADDED = 0.05
 _FEWEST = 3
 """Minimum number of ranks that are compared although the numbers in names differ."""
 
+_UNEVEN = 1.03
+"""Minimum ratio of a rank's computing time to the mean of ranks like it."""
+
 RANK_ADVICE = {
     "slow compute": "compare clocks, throttling and processes of this host with others",
     "late rank": "find out what this rank does before its peers begin",
@@ -233,10 +236,11 @@ def _odd_among(
         extra_ns = {key: rank.amount_ns(key) - expected_ns[key] for key in rows}
         # A rank is late if it has extra computations before its first message.
         first = _first_message(program)
-        before = {key for key in rows if rows[key] < first and not expected_ns[key]}
+        own = {key for key in rows if not expected_ns[key]}
+        before = {key for key in own if rows[key] < first}
         for cause, keys in (
             ("late rank", before),
-            ("slow compute", rows.keys() - before),
+            ("slow compute", rows.keys() - own),
         ):
             longer = {key: extra_ns[key] for key in keys if extra_ns[key] > 0}
             # Measured times vary, so some are longer and others shorter.
@@ -275,6 +279,70 @@ def _odd_among(
                 "those of its peers",
                 remedy="with the starts of its peers",
             )
+
+
+def uneven_computation(variant: Variant, odd: Sequence[Case]) -> Iterator[Case]:
+    """Yield the unequal computations of each job, a limit of the design.
+
+    Without it, ranks that communicate alike share their computations equally.
+
+    Args:
+        variant: The unchanged run.
+        odd: Suspected ranks, whose longer computations are no limit.
+    """
+    usual = variant
+    for case in odd:
+        usual = case.change(usual)
+    for job in usual.jobs:
+        programs = tuple(job.programs)
+        is_other = variant.alone not in (None, job.name)
+        if is_other or any(each.splits for each in programs):
+            continue
+        alike = grouped((_messages(program), program) for program in programs)
+        totals = [
+            [program.columns.compute_ns for program in members]
+            for members in alike.values()
+        ]
+        if all(max(each) <= _UNEVEN * fmean(each) for each in totals):
+            continue
+
+        def even(of: Variant, name: str = job.name) -> Variant:
+            jobs = tuple(
+                replace(each, programs=_evenly_computed(tuple(each.programs)))
+                if each.name == name
+                else each
+                for each in of.jobs
+            )
+            return replace(of, jobs=jobs)
+
+        what = "with computations shared equally by ranks that communicate alike"
+        yield Case(
+            suspect=Suspect(
+                cause="uneven computation",
+                place=f"job {job.name}",
+                kind=CauseClass.LIMIT,
+                advice=what,
+                remedy=what,
+            ),
+            change=even,
+        )
+
+
+def _evenly_computed(programs: Sequence[RankProgram]) -> tuple[RankProgram, ...]:
+    """Scale the computations of each rank to the mean time of ranks like it."""
+    alike = grouped((_messages(program), program) for program in programs)
+    changed = {}
+    for members in alike.values():
+        mean_ns = fmean(each.columns.compute_ns for each in members)
+        for program in members:
+            columns = program.columns
+            scale = mean_ns / max(1, columns.compute_ns)
+            amounts = array("q", columns.amounts)
+            for row in columns.rows_of(COMPUTE):
+                amounts[row] = round(amounts[row] * scale)
+            columns = replace(columns, amounts=amounts)
+            changed[program.rank] = replace(program, columns=columns)
+    return tuple(changed[each.rank] for each in programs)
 
 
 def uneven_routing(variant: Variant) -> Iterator[Case]:

@@ -218,7 +218,7 @@ class RemovalTimer:
         kept = {
             each.suspect
             for each in faults
-            if each.saving.is_certain or each.together_with
+            if each.saving.is_certain
         }
         for each in faults:
             if each.suspect not in kept and self._saves_after_others(each):
@@ -260,7 +260,10 @@ class RemovalTimer:
             saving = self._of_seeds(removed, finding.saving.share, count)
             if saving is None or saving.is_certain or time.monotonic() > self._until_s:
                 break
-        return finding if saving is None else replace(finding, saving=saving)
+        if saving is None:
+            return finding
+        after = finding.after_previous if finding.previous else saving
+        return replace(finding, saving=saving, after_previous=after)
 
     def _of_seeds(
         self,
@@ -276,6 +279,7 @@ class RemovalTimer:
         samples = sorted(
             1 - without / whole
             for number in range(count)
+            if time.monotonic() < self._until_s
             if (whole := self._seeded(before, number))
             and (without := self._seeded(removed, number))
         )

@@ -168,6 +168,16 @@ def sent_and_received(
     return sent, received
 
 
+def naks_received(results: RunResults) -> dict[End, int]:
+    """Return how many NAKs each end of a queue pair received."""
+    ends = ["job", "rank", "qpn"]
+    table = results.table("queue_pairs", *ends, "nak_rx").group_by(ends)
+    rows = table.aggregate([("nak_rx", "max")]).to_pylist()
+    return {
+        (row["job"], row["rank"], row["qpn"]): row["nak_rx_max"] or 0 for row in rows
+    }
+
+
 def counted_at_ports(results: RunResults, *names: str) -> list[int]:
     """Return the sum of each named counter over all ports of hosts."""
     table = results.table("ports", "port", *names).group_by(["port"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 
 from chakram.analysis.cause_ranking import Finding, Saving, Verdict
 
@@ -14,6 +14,8 @@ _FASTER = 0.85
 
 _FEWEST = 3
 _NAMED = 8
+_COMPARED, _LONG = 5, 1.5
+"""Number of iterations of which some may be outliers, and their time over the median."""
 
 
 def slow_iterations(times_ns: Mapping[int, int]) -> frozenset[int]:
@@ -30,6 +32,26 @@ def slow_iterations(times_ns: Mapping[int, int]) -> frozenset[int]:
     return frozenset(
         at for at, time_ns in times_ns.items() if time_ns >= _AS_SLOW * slowest_ns
     )
+
+
+def outliers(times_ns: Mapping[int, int], job: str = "") -> list[str]:
+    """Return a note on few iterations that take much longer than the others, if any.
+
+    Args:
+        times_ns: Time of each iteration, by its number.
+        job: Name of the job, for runs with several jobs.
+    """
+    if len(times_ns) < _COMPARED:
+        return []
+    usual_ns = median(times_ns.values())
+    slow = [at for at, time_ns in times_ns.items() if time_ns > _LONG * usual_ns]
+    if not slow or len(slow) > len(times_ns) / 4:
+        return []
+    ratio = max(times_ns.values()) / usual_ns
+    of_job = f" of job {job}" if job else ""
+    return [
+        f"{_named(slow, len(times_ns))}{of_job} took up to {ratio:.1f} times the median"
+    ]
 
 
 def of_some_iterations(
@@ -61,7 +83,8 @@ def of_some_iterations(
         )
 
     def of_all(finding: Finding) -> Finding:
-        evidence = f"{finding.suspect.evidence}; in {_named(slow, len(times_ns))}"
+        which = _named(slow, len(times_ns), " only")
+        evidence = f"{finding.suspect.evidence}; in {which}"
         return replace(
             finding,
             suspect=replace(finding.suspect, evidence=evidence),
@@ -77,7 +100,7 @@ def of_some_iterations(
     )
 
 
-def _named(slow: Collection[int], count: int) -> str:
+def _named(slow: Collection[int], count: int, only: str = "") -> str:
     numbers = ", ".join(map(str, sorted(slow)[:_NAMED]))
     more = ", ..." if len(slow) > _NAMED else ""
-    return f"{len(slow)} of {count} iterations only ({numbers}{more})"
+    return f"{len(slow)} of {count} iterations{only} ({numbers}{more})"

@@ -21,7 +21,12 @@ from chakram.diagnosis.counterfactual import Case, Change
 from chakram.diagnosis.design_limits import limits_of, other_jobs
 from chakram.diagnosis.foreign_traffic import ADVICE as FOREIGN_ADVICE
 from chakram.diagnosis.foreign_traffic import FOREIGN
-from chakram.diagnosis.rank_suspects import RANK_ADVICE, odd_ranks, uneven_routing
+from chakram.diagnosis.rank_suspects import (
+    RANK_ADVICE,
+    odd_ranks,
+    uneven_computation,
+    uneven_routing,
+)
 from chakram.foundation.units import (
     format_rate,
 )
@@ -30,6 +35,7 @@ from chakram.topology.comparable_links import usual_rates_bps
 
 if TYPE_CHECKING:
     from chakram.analysis.charged_causes import Cause
+    from chakram.config.transport import PacketFaultSettings
     from chakram.diagnosis.counterfactual import Rerun, Variant
     from chakram.records.run_records import LinkRecord
     from chakram.topology.topology import Topology
@@ -68,6 +74,11 @@ ADVICE = {
     "loss": "check cable, optics and error counters of both ends of the link",
     "pause": "find out why the receiver pauses: a slow host, a storm, the wrong class",
     "dead uplink": "check the port and its cable; bring the link back",
+    "delay": "look for queues, longer paths or retries of the link layer on this link",
+    "reordering": "find out what lets packets overtake others: several paths of one "
+    "flow, or retries of the link layer",
+    "duplication": "find out what sends packets twice: a loop, a mirror port",
+    "receiver not ready": "let the receiver post receives earlier, or more of them",
     "generator slow": "free cores on this host or use lower rates (see chakram doctor)",
     "hash imbalance": "change the seed or the fields of the hash, spread source ports, "
     "or use more queue pairs per pair of ranks",
@@ -97,14 +108,16 @@ def cases_of(
         job: The job to explain.  None: all jobs.
     """
     topology = run.topology
+    odd = list(odd_ranks(variant, time_ns))
     return [
         *_declared_link_faults(variant),
         *_declared_packet_faults(variant, run),
         *slow_links(topology),
-        *odd_ranks(variant, time_ns),
+        *odd,
         *_hashes(variant, run, links),
         *limits_of(variant, topology, links, charged),
         *uneven_routing(variant),
+        *uneven_computation(variant, odd),
         *other_jobs(variant, job),
     ]
 
@@ -202,9 +215,15 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
             _OF_PACKET_FAULT[action],
             place,
             change,
-            f"{fault.packets} packets, {action}, at the port",
+            f"injected at the port: {_described(entry)}",
             remedy="without this fault",
         )
+
+
+def _described(entry: PacketFaultSettings) -> str:
+    """Return the keys of a packet fault that are set."""
+    keys = entry.model_dump(mode="json", exclude_defaults=True)
+    return ", ".join(f"{name} {value}" for name, value in keys.items())
 
 
 def slow_links(topology: Topology) -> Iterator[Case]:

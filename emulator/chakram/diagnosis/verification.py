@@ -34,10 +34,15 @@ from chakram.diagnosis.fault_proposals import Hypothesis
 from chakram.diagnosis.fault_search import Fit, fit
 from chakram.diagnosis.late_host_attribution import latest_on_paths, merged, on_paths
 from chakram.diagnosis.removal_timer import SEEDS, RemovalTimer, has_random_numbers
-from chakram.diagnosis.slow_iterations import of_some_iterations, slow_iterations
+from chakram.diagnosis.slow_iterations import (
+    of_some_iterations,
+    outliers,
+    slow_iterations,
+)
 from chakram.diagnosis.suspects import ADVICE, cases_of
 from chakram.diagnosis.verified import BUDGET_S, UNEXPLAINED, Say, Verified
 from chakram.foundation.errors import ChakramError, InputError
+from chakram.preparation.predictions import EARLY_TIMEOUTS
 from chakram.run_directory.manifest import SIMULATE
 from chakram.run_directory.reader import RunResults
 from chakram.switch.ecmp import AssignedPaths
@@ -115,7 +120,15 @@ def _verdict(
     verdict = _tested(cases, timer, where)
     if has_random_numbers(base):
         verdict = timer.with_intervals(verdict)
-    return replace(verdict, notes=(*verdict.notes, *timer.notes))
+    of_job: dict[str, dict[int, int]] = {}
+    for (name, iteration), time_ns in recorded_ns.items():
+        of_job.setdefault(name, {})[iteration] = time_ns
+    slow = [
+        note
+        for name, times_ns in of_job.items()
+        for note in outliers(times_ns, name if len(of_job) > 1 else "")
+    ]
+    return replace(verdict, notes=(*verdict.notes, *timer.notes, *slow))
 
 
 def _tested(cases: Sequence[Case], timer: RemovalTimer, where: str) -> Verdict:
@@ -246,6 +259,10 @@ def _fitted_verdict(
     unfitted = [generator, _rare_loss(fitted, why, unexplained)]
     if not fitted.is_explained and not any(unfitted):
         notes.append(f"{UNEXPLAINED}; also simulated: {_tried(fitted)}")
+        notes += [
+            each for each in results.manifest.banners if each.startswith(EARLY_TIMEOUTS)
+        ]
+    notes += outliers(fitted.times_ns)
     own = [_fitted_case(found, why) for found, _ in fitted.found]
     is_random = has_random_numbers(base)
     cost_s = (time.monotonic() - began_s) / max(1, fitted.simulations)
@@ -298,8 +315,10 @@ def _fitted_verdict(
         and (fitted.is_delayed or fitted.misfit > _POOR_MISFIT),
     )
     notes += _other_notes(own, verdict, unproven)
+    are_all_proven = not (unproven or any(unfitted))
     return fitted, replace(
         verdict,
+        joint=verdict.joint if are_all_proven else None,
         faults=ranked([*proven, *filter(None, unfitted)]),
         limits=verdict.limits if fitted.is_explained else (),
         excluded=(*verdict.excluded, *(each.suspect for each in unproven)),
@@ -327,16 +346,19 @@ def _other_notes(
             f"{each.suspect} would save {each.saving.share:.1%}, but that is within "
             "the error of the simulation"
             for each in unproven
+            if max(each.saving.share, each.after_previous.share) >= LEAST_SAVING
         ),
     ]
 
 
 def _tried(fitted: Fit) -> str:
     """Return the hypotheses that were simulated, abridged if there are many."""
-    if not fitted.tried:
-        return "nothing, because the records suggest no cause"
-    named = ", ".join(fitted.tried[:_NAMED])
-    more = len(fitted.tried) - _NAMED
+    found = {str(each) for each, _ in fitted.found}
+    tried = [each for each in fitted.tried if each not in found]
+    if not tried:
+        return "nothing else, because the records suggest no other cause"
+    named = ", ".join(tried[:_NAMED])
+    more = len(tried) - _NAMED
     return f"{named} and {more} more" if more > 0 else named
 
 
@@ -378,9 +400,19 @@ def separate(
                 saving.low > 0 or max(share, then) >= _CLEAR_SAVING
             )
         else:
-            # Counters prove the fault, or the lateness of the host.
-            is_proven = True
-        found = replace(finding, saving=saving, rivals=rivals.get(finding.suspect, ()))
+            # Counters prove the fault, or the lateness of the host, but not its cost.
+            is_proven = (
+                is_late or saving.low > 0 or max(share, then) >= _CLEAR_SAVING
+            )
+        after = finding.after_previous
+        found = replace(
+            finding,
+            saving=saving,
+            after_previous=_with_error(after, error * (1 - after.share))
+            if finding.previous
+            else saving,
+            rivals=rivals.get(finding.suspect, ()),
+        )
         (proven if is_proven else unproven).append(found)
     # A fault that saves time only without an unproven one is unproven, too.
     doubtful = {each.suspect for each in unproven}
@@ -409,11 +441,18 @@ def _suspect_of(hypothesis: Hypothesis, why: Why) -> Suspect:
         cause=hypothesis.cause,
         place=hypothesis.place,
         evidence=evidence,
-        advice="raise transport.window, or use lower rates"
-        if hypothesis.assumed[0].kind == "host delay" and hypothesis.place == ALL_HOSTS
-        else ADVICE[hypothesis.cause],
+        advice=_advice(hypothesis),
         remedy="simulated without it",
     )
+
+
+def _advice(hypothesis: Hypothesis) -> str:
+    kind = hypothesis.assumed[0].kind
+    if kind == "host delay" and hypothesis.place == ALL_HOSTS:
+        return "raise transport.window, or use lower rates"
+    if kind == "avoided":
+        return "compare the routes of this switch with those of its peers"
+    return ADVICE[hypothesis.cause]
 
 
 def _fitted_case(hypothesis: Hypothesis, why: Why) -> Case:

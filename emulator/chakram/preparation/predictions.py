@@ -242,6 +242,10 @@ def simulate_run(
     return durations(plan, one), one
 
 
+EARLY_TIMEOUTS = "timeouts are shorter than what packets take under load"
+"""Begin of the note about timeouts that are too short."""
+
+
 def lost_in(result: SimulationResult) -> int:
     """Return how many packets were dropped or disturbed by faults."""
     return sum(result.dropped.values()) + sum(result.injected.values())
@@ -258,7 +262,7 @@ def early_timeouts(resent: int, lost: int) -> tuple[str, ...]:
     if not resent or lost:
         return ()
     return (
-        f"timeouts are shorter than what packets take under load: {resent} are sent "
+        f"{EARLY_TIMEOUTS}: {resent} are sent "
         "again although none is lost; raise transport.retransmit_timeout, or lower "
         "transport.window",
     )

@@ -15,7 +15,8 @@ def usual_rates_bps(
     """Return the usual rate of links like each link.
 
     Links are comparable if their ends are as many links away from the nearest host. The
-    usual rate is the median of their rates, the higher of two middle ones.
+    usual rate is the median of their rates, the higher of two middle ones. Links that
+    are slower by design have their own rate (see ``slower_by_design``).
 
     Args:
         hosts: Names of the hosts.
@@ -25,6 +26,61 @@ def usual_rates_bps(
     Returns:
         The usual rate by the name of a link, for the links in *rates_bps*.
     """
+    known = set(hosts)
+    usual = _medians(known, ends, rates_bps)
+    for names, _ in slower_by_design(known, ends, rates_bps):
+        usual |= {name: rates_bps[name] for name in names}
+    return usual
+
+
+def _medians(
+    hosts: Iterable[str],
+    ends: Mapping[str, tuple[str, str]],
+    rates_bps: Mapping[str, int],
+) -> dict[str, int]:
+    return {
+        name: median_high(rates_bps[each] for each in names)
+        for names in comparable(hosts, ends, rates_bps)
+        for name in names
+    }
+
+
+def slower_by_design(
+    hosts: Iterable[str],
+    ends: Mapping[str, tuple[str, str]],
+    rates_bps: Mapping[str, int],
+) -> list[tuple[list[str], int]]:
+    """Return links that share a lower rate than comparable links, and the usual rate.
+
+    These are at least half of all comparable links, or three and a quarter of them, or
+    all that a switch has. See ``usual_rates_bps`` for the arguments.
+    """
+    known = set(hosts)
+    found = []
+    for names in comparable(known, ends, rates_bps):
+        usual_bps = median_high(rates_bps[name] for name in names)
+        at_node: dict[str, list[str]] = defaultdict(list)
+        for name in names:
+            for node in ends[name]:
+                at_node[node].append(name)
+        for rate_bps in sorted({rates_bps[name] for name in names}):
+            alike = [name for name in names if rates_bps[name] == rate_bps]
+            switches = {
+                node
+                for node, own in at_node.items()
+                if node not in known and len(own) > 1 and {*own} <= {*alike}
+            }
+            is_whole = all(not switches.isdisjoint(ends[name]) for name in alike)
+            is_many = len(alike) >= min(max(2, len(names) / 2), max(3, len(names) / 4))
+            if rate_bps < usual_bps and (is_many or is_whole):
+                found.append((alike, usual_bps))
+    return found
+
+
+def comparable(
+    hosts: Iterable[str], ends: Mapping[str, tuple[str, str]], names: Iterable[str]
+) -> list[list[str]]:
+    """Return groups of links between the same tiers, from *names*."""
     neighbours: dict[str, list[str]] = defaultdict(list)
     for one, other in ends.values():
         neighbours[one].append(other)
@@ -37,13 +93,9 @@ def usual_rates_bps(
                 tiers[other] = tiers[node] + 1
                 reached.append(other)
     alike: dict[tuple[int, ...], list[str]] = defaultdict(list)
-    for name in rates_bps:
+    for name in names:
         alike[tuple(sorted(tiers.get(node, -1) for node in ends[name]))].append(name)
-    usual: dict[str, int] = {}
-    for names in alike.values():
-        rate_bps = median_high(rates_bps[name] for name in names)
-        usual |= dict.fromkeys(names, rate_bps)
-    return usual
+    return list(alike.values())
 
 
 def usual_port_rates_bps(links: Collection[LinkRecord]) -> dict[str, int]:
@@ -57,8 +109,19 @@ def usual_port_rates_bps(links: Collection[LinkRecord]) -> dict[str, int]:
         for link, port in known
         if link.kind == "host" and link.direction == "up"
     ]
-    return usual_rates_bps(
+    rates_bps = {port: link.rate_bps for link, port in known if link.rate_bps}
+    ends = {port: (nodes[link.link][0], nodes[link.link][-1]) for link, port in known}
+    usual = _medians(hosts, ends, rates_bps)
+    # Both directions of a link are one link.
+    ports: dict[str, list[str]] = defaultdict(list)
+    for link, port in known:
+        if port in rates_bps:
+            ports[link.link].append(port)
+    by_design = slower_by_design(
         hosts,
-        {port: (nodes[link.link][0], nodes[link.link][-1]) for link, port in known},
-        {port: link.rate_bps for link, port in known if link.rate_bps},
+        {name: (nodes[name][0], nodes[name][-1]) for name in ports},
+        {name: max(rates_bps[port] for port in own) for name, own in ports.items()},
     )
+    for names, _ in by_design:
+        usual |= {port: rates_bps[port] for name in names for port in ports[name]}
+    return usual

@@ -67,7 +67,7 @@ class NicHosts:
             "version": 1,
             "name": "nic",
             "jobs": [],
-            "iterations": {"warmup": 1, "measured": 2},
+            "iterations": {"warmup": 1, "measured": 1},
             "fabric": {
                 "kind": "external",
                 "defaults": {"rate": "1Gbit", "mtu": 4200},

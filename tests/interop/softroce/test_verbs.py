@@ -24,8 +24,13 @@ def output(machine: Machine, *arguments: str) -> Any:
     return json.loads(machine.execute(f"cd {ROOT}; {words}"))
 
 
-def test_messages_arrive_whole_and_in_order(machine: Machine) -> None:
-    found = output(machine, str(Path(__file__).with_name("verbs_in_guest.py")))
+@pytest.fixture(scope="module")
+def found(machine: Machine) -> Any:
+    """Return what the binding did in the guest."""
+    return output(machine, str(Path(__file__).with_name("verbs_in_guest.py")))
+
+
+def test_messages_arrive_whole_and_in_order(found: Any) -> None:
     sizes = found["sizes"]
     # The list has one completion, because only its last message is signaled.
     assert [row[:3] for row in found["sent"]] == [[len(sizes) - 1, 0, 0]]
@@ -40,8 +45,7 @@ def test_messages_arrive_whole_and_in_order(machine: Machine) -> None:
     assert received[:5] == [7, 0, 1, 3000, -1]
 
 
-def test_wrong_use_is_refused_and_nothing_leaks(machine: Machine) -> None:
-    found = output(machine, str(Path(__file__).with_name("verbs_in_guest.py")))
+def test_wrong_use_is_refused_and_nothing_leaks(found: Any) -> None:
     unknown, outside, many, receives, memory = found["refused"]
     assert unknown == "LookupError: mlx5_9"
     assert outside == "ValueError: row 0 is outside the memory region"
@@ -60,7 +64,7 @@ def test_wrong_use_is_refused_and_nothing_leaks(machine: Machine) -> None:
 
 def test_doctor_measures_what_a_device_can_send(machine: Machine) -> None:
     # Another test measures with perftest beside it, which takes long.
-    command = "-m chakram doctor --nic rxe0 --duration 0.2 --json 2>/dev/null"
+    command = "-m chakram doctor --nic rxe0 --duration 0.05 --json 2>/dev/null"
     found = json.loads(
         machine.execute(f"cd {ROOT}; PATH=/nonexistent {sys.executable} {command}")
     )

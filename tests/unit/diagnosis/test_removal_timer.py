@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ def kept(times_ns: dict[tuple[int, ...], list[int]]) -> list[Suspect]:
     """
     timer: Any = RemovalTimer.__new__(RemovalTimer)
     timer._cases = [SimpleNamespace(suspect=each) for each in (LOSS, HASH)]
-    timer._until_s = 0.0
+    timer._until_s = math.inf
     timer._seeded = lambda removed, number: times_ns[tuple(sorted(removed))][number % 8]
     loss = Finding(suspect=LOSS, saving=exactly(0.14), after_previous=exactly(0.14))
     masked = Finding(

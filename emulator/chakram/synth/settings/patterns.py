@@ -187,7 +187,9 @@ class RandomPairsTrace(RanksTrace):
     def doubts(self) -> Iterator[SynthProblem]:
         """Yield the contradictions between parameters."""
         yield from _too_many(self.ranks * self.messages, "messages")
-        if self.sizes in SIZE_DISTRIBUTIONS and "size_bytes" in self.model_fields_set:
+        # Recorded experiments have all defaults.
+        default = type(self).model_fields["size_bytes"].default
+        if self.sizes in SIZE_DISTRIBUTIONS and self.size_bytes != default:
             yield SynthProblem(
                 "size",
                 f"{self.sizes} determines the sizes",
