@@ -144,8 +144,8 @@ def _unlike(first: RunResults, second: RunResults) -> list[str]:
     if not differ:
         return []
     return [
-        f"the runs have different {' and '.join(differ)}, which explains a part or all of "
-        "the change"
+        f"the runs have different {' and '.join(differ)}, which explains the change or "
+        "a part of it"
     ]
 
 

@@ -307,9 +307,7 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
             classes=each.classes,
         )
         for each in variant.assumed
-        if each.kind != "avoided"
-        and each.kind != "host delay"
-        and each.kind != "delay"
+        if each.kind != "avoided" and each.kind != "host delay" and each.kind != "delay"
     ]
     switching = experiment.fabric.switching(experiment.seed)
     switching = replace(switching, ecmp=ready.ecmp)

@@ -6,7 +6,7 @@ shows how much time the limit costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
@@ -207,9 +207,7 @@ def _unlike_links(topology: Topology) -> Iterator[Case]:
         yield _limit(
             "uneven link rates",
             _all_of(names),
-            lambda of, faster=dict.fromkeys(names, usual_bps): replace(  # type: ignore[misc] # bound now
-                of, link_rates_bps={**of.link_rates_bps, **faster}
-            ),
+            _with_links("link_rates_bps", dict.fromkeys(names, usual_bps)),
             f"at {format_rate(usual_bps)} like similar links, not "
             f"{format_rate(own_bps)}",
             is_of_many=True,
@@ -222,12 +220,15 @@ def _unlike_links(topology: Topology) -> Iterator[Case]:
             yield _limit(
                 "long link",
                 _all_of(longer),
-                lambda of, usual=dict.fromkeys(longer, usual_ns): replace(  # type: ignore[misc] # bound now
-                    of, link_delays_ns={**of.link_delays_ns, **usual}
-                ),
+                _with_links("link_delays_ns", dict.fromkeys(longer, usual_ns)),
                 f"with a delay of {format_time(usual_ns)} like similar links, not "
                 f"{format_time(max(delays_ns[name] for name in longer))}",
             )
+
+
+def _with_links(name: str, values: Mapping[str, int]) -> Change:
+    """Return a change that adds values to the field *name* of a variant."""
+    return lambda of: replace(of, **{name: {**getattr(of, name), **values}})
 
 
 def _all_of(names: Sequence[str]) -> str:

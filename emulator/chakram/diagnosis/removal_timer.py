@@ -215,11 +215,7 @@ class RemovalTimer:
         A fault that other faults mask is kept with them if it saves time after them.
         """
         faults = [self._with_interval(finding) for finding in verdict.faults]
-        kept = {
-            each.suspect
-            for each in faults
-            if each.saving.is_certain
-        }
+        kept = {each.suspect for each in faults if each.saving.is_certain}
         for each in faults:
             if each.suspect not in kept and self._saves_after_others(each):
                 kept |= {each.suspect, *each.previous}

@@ -15,7 +15,7 @@ _FASTER = 0.85
 _FEWEST = 3
 _NAMED = 8
 _COMPARED, _LONG = 5, 1.5
-"""Number of iterations of which some may be outliers, and their time over the median."""
+"""Least number of iterations with outliers, and their least time over the median."""
 
 
 def slow_iterations(times_ns: Mapping[int, int]) -> frozenset[int]:

@@ -401,9 +401,7 @@ def separate(
             )
         else:
             # Counters prove the fault, or the lateness of the host, but not its cost.
-            is_proven = (
-                is_late or saving.low > 0 or max(share, then) >= _CLEAR_SAVING
-            )
+            is_proven = is_late or saving.low > 0 or max(share, then) >= _CLEAR_SAVING
         after = finding.after_previous
         found = replace(
             finding,

@@ -71,6 +71,19 @@ def test_a_cause_that_another_masks_is_found_once_that_is_removed() -> None:
     assert second.after_previous.share == pytest.approx(0.375)
 
 
+def test_a_cause_whose_saving_is_part_of_anothers_is_noted() -> None:
+    """Any of both removals removes most of the time."""
+
+    def time_ns(removed: frozenset[int]) -> int:
+        return 1000 - 500 * (0 in removed) - (0 if 0 in removed else 100 * len(removed))
+
+    verdict = find_causes([SLOW, LOSS], time_ns)
+    assert [each.suspect for each in verdict.faults] == [SLOW]
+    assert verdict.notes == (
+        f"{LOSS} alone saves 10.0 %, but little once the faults above are repaired",
+    )
+
+
 def test_causes_that_save_time_only_together_are_joint() -> None:
     """Two parallel paths of the same length, and a bystander."""
 

@@ -72,3 +72,14 @@ def test_runs_of_other_traces_or_fabrics_are_noted() -> None:
     assert _unlike(run("a", "star"), run("a", "star")) == []
     (note,) = _unlike(run("a", "star"), run("b", "Clos"))
     assert note.startswith("the runs have different traces and fabrics, ")
+
+
+def test_several_faults_have_a_saving_together() -> None:
+    faults = tuple(
+        Finding(suspect=each, saving=saving(0.05), after_previous=saving(0.05))
+        for each in (SLOW, HASH)
+    )
+    lines = _tested(Verdict(faults=faults, joint=saving(0.3)), "")
+    assert "   30.0 %  all of these faults together" in lines
+    alone = _tested(Verdict(faults=faults[:1], joint=saving(0.05)), "")
+    assert not any("together" in each for each in alone)

@@ -1,11 +1,12 @@
-"""Placements that may cost time."""
+"""Placements and unlike links that may cost time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from chakram.diagnosis.design_limits import _placements
+from chakram.diagnosis.design_limits import _placements, _unlike_links
 from chakram.plan.placement import PlacementOptions
 from chakram.topology.common_topologies import LinkKind, single_switch
 from chakram.topology.multi_tier_topologies import leaf_spine
@@ -25,6 +26,8 @@ class Job:
 class Variant:
     jobs: tuple[Job, ...]
     alone: str | None = None
+    link_rates_bps: Mapping[str, int] = field(default_factory=dict)
+    link_delays_ns: Mapping[str, int] = field(default_factory=dict)
 
 
 PACKED = Job("a", PlacementOptions())
@@ -49,3 +52,21 @@ def test_their_ranks_are_packed_and_nothing_else_changes() -> None:
     changed = cast("Variant", case.change(cast("Any", JOBS)))
     assert changed.jobs[:2] == JOBS.jobs[:2]
     assert changed.jobs[2].placement == PlacementOptions(ranks_per_port=2)
+
+
+def test_links_that_are_slower_or_longer_by_design_are_limits() -> None:
+    assert list(_unlike_links(FABRIC)) == []
+    slow = {"h0-leaf0": 10**8, "h1-leaf0": 10**8}
+    links = tuple(
+        replace(link, rate_bps=slow.get(link.name, link.rate_bps), delay_ns=500)
+        for link in FABRIC.links
+    )
+    links = (*links[:-1], replace(links[-1], delay_ns=5000))
+    rates, long = _unlike_links(replace(FABRIC, links=links))
+    assert str(rates.suspect) == "uneven link rates at h0-leaf0, h1-leaf0"
+    assert rates.suspect.remedy == "at 1Gbit/s like similar links, not 100Mbit/s"
+    changed = rates.change(cast("Any", JOBS))
+    assert changed.link_rates_bps == dict.fromkeys(slow, 10**9)
+    assert str(long.suspect) == f"long link at {links[-1].name}"
+    assert long.suspect.remedy == "with a delay of 500ns like similar links, not 5us"
+    assert long.change(cast("Any", JOBS)).link_delays_ns == {links[-1].name: 500}

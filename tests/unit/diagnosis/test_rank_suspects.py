@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from array import array
 from dataclasses import dataclass, replace
@@ -12,7 +13,11 @@ import pytest
 
 from chakram.analysis.cause_ranking import CauseClass
 from chakram.config.experiment import parse_experiment
-from chakram.diagnosis.rank_suspects import odd_ranks, uneven_routing
+from chakram.diagnosis.rank_suspects import (
+    odd_ranks,
+    uneven_computation,
+    uneven_routing,
+)
 from chakram.preparation.resolved_run import load_run
 from chakram.program.columns import COMPUTE
 from chakram.program.operations import RankProgram
@@ -145,3 +150,40 @@ def test_even_routing_and_other_jobs_are_no_limit() -> None:
     assert list(uneven_routing(cast("Any", equal))) == []
     uneven = Variant((Job("job", programs_of(JOBS["uneven routing"])),), alone="other")
     assert list(uneven_routing(cast("Any", uneven))) == []
+
+
+def uneven(programs: tuple[RankProgram, ...]) -> list[Any]:
+    variant = Variant((Job("job", programs),))
+    odd = list(odd_ranks(cast("Any", variant), programs[0].columns.compute_ns))
+    return list(uneven_computation(cast("Any", variant), odd))
+
+
+def test_many_ranks_that_compute_longer_are_a_limit() -> None:
+    equal = programs_of(JOBS["equal ranks"])
+    assert uneven(equal) == []
+    one = (*equal[:-1], slower(equal[-1], 1.5))
+    assert uneven(one) == []  # it is a suspect, and no limit
+    half = (*equal[:4], *(slower(each, 1.5) for each in equal[4:]))
+    assert suspects(half) == []
+    (case,) = uneven(half)
+    assert case.suspect.kind is CauseClass.LIMIT
+    changed = case.change(cast("Any", Variant((Job("job", half),))))
+    totals = [each.columns.compute_ns for each in changed.jobs[0].programs]
+    assert totals == pytest.approx([1.25 * each.columns.compute_ns for each in equal])
+
+
+def test_a_computation_that_only_one_rank_has_is_no_slow_one() -> None:
+    first, *others = programs_of(JOBS["equal ranks"])
+    columns = first.columns
+    rows = columns.rows_of(COMPUTE)
+    last = columns.name(rows[-1])
+    names = [columns.name(row) for row in range(len(columns))]
+    saves = [f"save {name}" if name == last else name for name in names]
+    texts = "".join(saves).encode()
+    ends = array("I", itertools.accumulate(len(each.encode()) for each in saves))
+    changed = replace(columns, names=texts, name_ends=ends)
+    amounts = array("q", columns.amounts)
+    amounts[rows[-1]] += sum(amounts[row] for row in rows)
+    longer = replace(first, columns=replace(changed, amounts=amounts))
+    assert suspects((longer, *others)) == []
+    assert len(uneven((longer, *others))) == 1

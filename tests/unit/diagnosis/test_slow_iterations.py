@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
-from chakram.diagnosis.slow_iterations import of_some_iterations, slow_iterations
+from chakram.diagnosis.slow_iterations import (
+    of_some_iterations,
+    outliers,
+    slow_iterations,
+)
 
 TIMES_NS = {1: 100, 2: 150, 3: 200, 4: 190, 5: 100, 6: 100}
 
@@ -43,3 +47,14 @@ def test_saving_may_be_all_that_other_iterations_take_longer() -> None:
     finding = Finding(suspect=suspect, saving=little, after_previous=little)
     whole = of_some_iterations(Verdict(faults=(finding,)), {3, 4}, TIMES_NS)
     assert whole.faults[0].saving.high == pytest.approx((50 + 100 + 90) / 840)
+
+
+def test_few_iterations_that_take_long_are_noted() -> None:
+    usual = dict.fromkeys(range(1, 8), 100)
+    assert outliers(usual | {8: 140}) == []
+    assert outliers({1: 100, 2: 100, 3: 300}) == []
+    assert outliers(dict.fromkeys(range(4), 100) | dict.fromkeys((7, 8), 200)) == []
+    assert outliers(usual | {8: 210}) == [
+        "1 of 8 iterations (8) took up to 2.1 times the median"
+    ]
+    assert outliers(usual | {8: 210}, "a")[0].startswith("1 of 8 iterations (8) of job")
