@@ -64,6 +64,8 @@ def simulated(
     shape: str,
     *faults: dict[str, Any],
     transport: dict[str, Any] | None = None,
+    packets: list[dict[str, Any]] | None = None,
+    sizes: tuple[str, ...] = ("300KB",),
     **more: Any,
 ) -> RunResults:
     """Return a simulated run with faults."""
@@ -75,7 +77,7 @@ def simulated(
                 "name": "main",
                 "trace": {
                     "synth": "collectives",
-                    "streams": [{"op": "all_to_all", "size": "300KB", "count": 1}],
+                    "streams": [{"op": "all_to_all", "sizes": list(sizes), "count": 1}],
                     "ranks": HOSTS,
                 },
             }
@@ -88,7 +90,7 @@ def simulated(
             **more,
         },
         "transport": {"retransmit_timeout": "200ms", **(transport or {})},
-        "faults": {"links": list(faults)},
+        "faults": {"links": list(faults), "packets": packets or []},
         "predict": ["bound"],
     }
     path = folder / "experiment.yaml"
@@ -133,6 +135,32 @@ def test_slow_direction_is_distinguished_from_a_slow_link(
         assert places == {f"{link} up", f"{link} down"}
     assert best.assumed[0].rate_bps == pytest.approx(31e6, rel=0.03)
     assert found.is_explained
+
+
+@pytest.mark.parametrize(
+    ("packets", "cause", "place"),
+    [
+        # All packets of a rank are delayed, short ones as much as long ones.
+        ({"action": "delay", "by": "4ms", "probability": 1}, "delay", "h2-s0"),
+        (
+            {"action": "reorder", "behind": 8, "probability": 0.1},
+            "reordering",
+            "h2-s0 up",
+        ),
+        ({"action": "duplicate", "probability": 0.3}, "duplication", "h2-s0 up"),
+    ],
+    ids=["delay", "reordering", "duplication"],
+)
+def test_other_disturbances_are_no_slow_link(
+    tmp_path: Path, packets: dict[str, Any], cause: str, place: str
+) -> None:
+    entries = [{"source": 2, "packets": "any", "at": "send", **packets}]
+    if cause == "delay":
+        entries.append({"destination": 2, "packets": "any", **packets})
+    sizes = ("4KB", "60KB", "300KB")
+    found = found_in(tmp_path, "star", packets=entries, sizes=sizes)
+    assert (cause, place) in names(found)
+    assert not any(each == "slow link" for each, _ in names(found))
 
 
 @pytest.mark.parametrize(

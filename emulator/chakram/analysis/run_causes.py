@@ -459,8 +459,8 @@ def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
     """Return how much longer the second run takes, and the faults that explain it.
 
     Times of faults that only the second run has are positive.  Times of faults that
-    only the first run has are negative.  Times are means per iteration.  The savings of
-    faults need not add up to the difference.  The rest is unexplained.
+    only the first run has are negative.  Times are means per iteration, each without
+    the faults before it.  The rest of the difference is unexplained.
     """
     means_ns = [
         why.time_ns // why.iterations if why.iterations else 0
@@ -475,10 +475,14 @@ def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
             (each.suspect.cause, each.suspect.place)
             for each in (other[1].faults if other[1] else ())
         }
-        for each in verdict.faults if verdict else ():
+        # Each fault takes a share of the time that is left without those before it.
+        left_ns = float(why.time_ns // why.iterations if why.iterations else 0)
+        faults = verdict.faults if verdict else ()
+        for each in sorted(faults, key=lambda each: len(each.previous)):
             suspect = each.suspect
+            time_ns = round(left_ns * each.after_previous.share)
+            left_ns -= time_ns
             if (suspect.cause, suspect.place) not in theirs:
-                time_ns = _saving(each.saving, why)["time_ns"]
                 found.append(
                     {
                         "cause": suspect.cause,

@@ -17,6 +17,7 @@ from chakram.config.experiment import Experiment, recorded_experiment
 from chakram.foundation.errors import InputError
 from chakram.foundation.grouping import grouped, spans
 from chakram.plan.isolated_collective import job_alone
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import Plan
 from chakram.plan.port_plan import PortPlan
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
@@ -32,7 +33,7 @@ from chakram.run_directory.manifest import RunManifest
 from chakram.run_directory.reader import RunResults
 from chakram.simulation.common import simulated_topology
 from chakram.switch.ecmp import EcmpHash, RestrictedPaths
-from chakram.switch.faults import FaultKind, LinkFault
+from chakram.switch.faults import FAULT_KINDS, FaultKind, LinkFault
 from chakram.topology.topology import Topology
 
 
@@ -43,18 +44,20 @@ class Assumption:
     Attributes:
         kind: As in ``LinkFault``, or ``avoided``: the switch selects other equal-cost
             ports although the link is up, or ``host delay``: all hosts delay packets,
-            or ``delay``: both directions of the link delay packets.
+            or ``delay``: both directions of the link delay packets, or ``reordering``:
+            packets of the host at the link overtake others.
         port: Name of the port where the link direction begins.  Empty for all hosts.
         rate_bps: Rate of a slow link.
-        probability: Probability of losing a packet.
+        probability: Probability that a packet is lost, or overtaken.
         at_ns: Start of the fault in ns after the start of the first iteration.
         until_ns: End of the fault in ns after the start of the first iteration.
         classes: Traffic classes that are paused.
         delay_ns: Time by which hosts delay what they send and what they receive, or by
             which a link delays each direction.
+        behind: Number of packets that overtake another one.
     """
 
-    kind: FaultKind | Literal["avoided", "host delay", "delay"]
+    kind: FaultKind | Literal["avoided", "host delay", "delay", "reordering"]
     port: str
     rate_bps: int | None = None
     probability: float | None = None
@@ -62,6 +65,7 @@ class Assumption:
     until_ns: int = NEVER
     classes: tuple[int, ...] = ()
     delay_ns: int = 0
+    behind: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +269,7 @@ def planned(variant: Variant) -> PlannedVariant:
     )
     if variant.alone is not None:
         plan = job_alone(plan, variant.alone)
+    plan = _with_reordering(plan, topology, variant.assumed)
     ecmp = variant.ecmp or experiment.fabric.switching(experiment.seed).ecmp
     return PlannedVariant(
         plan=plan,
@@ -307,7 +312,7 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
             classes=each.classes,
         )
         for each in variant.assumed
-        if each.kind != "avoided" and each.kind != "host delay" and each.kind != "delay"
+        if each.kind in FAULT_KINDS
     ]
     switching = experiment.fabric.switching(experiment.seed)
     switching = replace(switching, ecmp=ready.ecmp)
@@ -333,6 +338,42 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
         assumed=variant.assumed,
         result=result,
     )
+
+
+def _with_reordering(
+    plan: Plan, topology: Topology, assumed: Sequence[Assumption]
+) -> Plan:
+    """Return a plan whose hosts let packets overtake others, if that is assumed."""
+    overtaken = {each.port: each for each in assumed if each.kind == "reordering"}
+    if not overtaken:
+        return plan
+    hosts = {port.number: port.host for port in plan.ports()}
+    faults = []
+    for link in topology.links:
+        for end in (link.a, link.b):
+            each, is_up = overtaken.get(str(end)), end == link.a
+            for rank in plan.ranks() if each else ():
+                if each is not None and hosts[rank.port] == link.a.node:
+                    number = rank.program.rank
+                    faults.append(
+                        PacketFault(
+                            action=FaultAction.REORDER,
+                            at_send=is_up,
+                            job=rank.program.job,
+                            source=number if is_up else None,
+                            destination=None if is_up else number,
+                            probability=each.probability or 0.0,
+                            behind=each.behind,
+                        )
+                    )
+    agents = tuple(
+        replace(
+            agent,
+            settings=replace(agent.settings, faults=(*agent.settings.faults, *faults)),
+        )
+        for agent in plan.agents
+    )
+    return replace(plan, agents=agents)
 
 
 def _narrowed(

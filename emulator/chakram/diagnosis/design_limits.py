@@ -228,7 +228,12 @@ def _unlike_links(topology: Topology) -> Iterator[Case]:
 
 def _with_links(name: str, values: Mapping[str, int]) -> Change:
     """Return a change that adds values to the field *name* of a variant."""
-    return lambda of: replace(of, **{name: {**getattr(of, name), **values}})
+
+    def changed(of: Variant) -> Variant:
+        changes: dict[str, Any] = {name: {**getattr(of, name), **values}}
+        return replace(of, **changes)
+
+    return changed
 
 
 def _all_of(names: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from chakram.analysis.counter_evidence import PortCounters, node_of
 from chakram.analysis.lossy_links import Crossing, lossy_ports
@@ -22,8 +22,8 @@ from chakram.diagnosis.foreign_traffic import (
 from chakram.diagnosis.run_evidence import (
     bytes_sent,
     counted_at_ports,
+    data_and_naks,
     duration_ns,
-    naks_received,
     paths_of,
     paused_spans,
     sent_and_received,
@@ -50,6 +50,9 @@ _MOST_CANDIDATES = 24
 """Maximum number of suspected ports, if the first ones do not explain the run."""
 
 _FEW_LOST = 3
+_OVERTAKING = (3, 10, 30, 100)
+"""Numbers of packets that may overtake a late one."""
+
 _LEAST_DISORDER = 1e-3
 """Minimum share of all packets that are overtaken, or arrive twice."""
 
@@ -240,7 +243,7 @@ class Proposals:
         ]
         over: Counter[str] = Counter()
         for each in paths:
-            over.update({port: round(sent) for port, sent in each.packets.items()})
+            over.update({port: round(own) for port, own in each.packets.items()})
         total = round(sum(each.lost for each in paths))
         if total < max(_FEW_LOST, self._overflow + self._dropped):
             return
@@ -277,15 +280,15 @@ class Proposals:
         if self._overflow or any(each.port for each in variant.assumed):
             return
         paths = paths_of(run)
-        naks = naks_received(self._results)
+        data, naks = data_and_naks(self._results)
         more = {
             end: self._received.get(other, 0) - self._sent.get(end, 0)
             for end, (_, other) in paths.items()
         }
         late = {end: naks.get(end, 0) + min(0, more[end]) for end in paths}
-        for cause, counts, what in (
-            ("reordering", late, "packets arrived after later ones"),
-            ("duplication", more, "packets arrived twice"),
+        for cause, counts, sent, what in (
+            ("reordering", late, data, "data packets arrived after later ones"),
+            ("duplication", more, self._sent, "packets arrived twice"),
         ):
             if cause not in causes:
                 continue
@@ -294,32 +297,41 @@ class Proposals:
                 continue
             crossings = [
                 Crossing(
-                    dict.fromkeys(ports, float(self._sent.get(end, 0))),
+                    dict.fromkeys(ports, float(sent.get(end, 0))),
                     max(0, counts[end]),
                 )
                 for end, (ports, _) in paths.items()
             ]
             over: Counter[str] = Counter()
             for each in crossings:
-                over.update({port: round(sent) for port, sent in each.packets.items()})
-            likely = [
-                replace(
-                    self._of_port(cause, self._disorder(cause, port, share), LOSSES),
-                    span=None,
-                    is_counted=True,
-                    evidence=f"{share:.2%} of {over[port]} {what}",
-                )
+                over.update({port: round(own) for port, own in each.packets.items()})
+            shares = [
+                (port, share)
                 for port, share in lossy_ports(crossings)
                 if port in self.links and share <= _MOST_LOSS
             ]
-            if likely:
-                yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
+            for behind in _OVERTAKING if cause == "reordering" else (0,):
+                likely = [
+                    replace(
+                        self._of_port(
+                            cause, self._disorder(cause, port, share, behind), LOSSES
+                        ),
+                        span=None,
+                        is_counted=True,
+                        evidence=f"{share:.2%} of {over[port]} {what}",
+                    )
+                    for port, share in shares
+                ]
+                if likely:
+                    yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
 
-    def _disorder(self, cause: str, port: str, share: float) -> Assumption:
+    def _disorder(self, cause: str, port: str, share: float, behind: int) -> Assumption:
         """Return the assumption for a share of overtaken or duplicate packets."""
-        rate_bps = self.links[port].rate_bps
+        rate_bps, is_host = self.links[port].rate_bps, self.links[port].kind == "host"
         if cause == "reordering" or not rate_bps:
-            return Assumption(kind="loss", port=port, probability=share)
+            # The simulator reorders packets of hosts only.
+            kind: Literal["reordering", "loss"] = "reordering" if is_host else "loss"
+            return Assumption(kind=kind, port=port, probability=share, behind=behind)
         return Assumption(
             kind="degrade", port=port, rate_bps=round(rate_bps / (1 + share))
         )

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from statistics import fmean, median_high
+from statistics import fmean, median_high, median_low
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from chakram.analysis.cause_ranking import CauseClass, Suspect
@@ -43,6 +43,9 @@ _FEWEST = 3
 
 _UNEVEN = 1.03
 """Minimum ratio of a rank's computing time to the mean of ranks like it."""
+
+_CLEAR = 3
+"""Median deviations by which a suspected rank exceeds its peers."""
 
 RANK_ADVICE = {
     "slow compute": "compare clocks, throttling and processes of this host with others",
@@ -219,6 +222,21 @@ def _expected_ns(ranks: Sequence[_Rank]) -> list[dict[_Key, int]]:
     ]
 
 
+def _least_excess_ns(
+    ranks: Sequence[_Rank], expected: Sequence[Mapping[_Key, int]]
+) -> int:
+    """Return the computing time beyond the expected one at which a rank is odd.
+
+    Where the ranks of a recorded job differ by as much as they compute, few are odd.
+    """
+    excess_ns = [
+        sum(rank.amount_ns(key) - time_ns for key, time_ns in usual.items() if time_ns)
+        for rank, usual in zip(ranks, expected, strict=True)
+    ]
+    middle_ns = median_low(excess_ns)
+    return middle_ns + _CLEAR * median_low(abs(each - middle_ns) for each in excess_ns)
+
+
 def _odd_among(
     ranks: Sequence[_Rank], job: str, named: str, time_ns: int
 ) -> Iterator[Case]:
@@ -229,7 +247,10 @@ def _odd_among(
         for row, start_ns in enumerate(program.columns.starts_ns)
         if start_ns != NO_VALUE
     )
-    for rank, expected_ns in zip(ranks, _expected_ns(ranks), strict=True):
+    expected = _expected_ns(ranks)
+    clear_ns = _least_excess_ns(ranks, expected)
+    least_ns = _LEAST_EXCESS * time_ns
+    for rank, expected_ns in zip(ranks, expected, strict=True):
         program, rows = rank
         columns = program.columns
         place = f"{named} {program.rank}"
@@ -238,14 +259,14 @@ def _odd_among(
         first = _first_message(program)
         own = {key for key in rows if not expected_ns[key]}
         before = {key for key in own if rows[key] < first}
-        for cause, keys in (
-            ("late rank", before),
-            ("slow compute", rows.keys() - own),
+        for cause, keys, bound_ns in (
+            ("late rank", before, least_ns),
+            ("slow compute", rows.keys() - own, max(least_ns, clear_ns)),
         ):
             longer = {key: extra_ns[key] for key in keys if extra_ns[key] > 0}
             # Measured times vary, so some are longer and others shorter.
             net_ns = sum(extra_ns[key] for key in keys)
-            if not longer or net_ns < _LEAST_EXCESS * time_ns:
+            if not longer or net_ns < bound_ns:
                 continue
             most = max(longer, key=lambda key: (longer[key], key))
             yield _fault(
@@ -266,7 +287,7 @@ def _odd_among(
             if start_ns != NO_VALUE
         }
         latest_ns = max(late_ns.values(), default=0)
-        if latest_ns >= _LEAST_EXCESS * time_ns:
+        if latest_ns >= least_ns:
             usual = {
                 row: columns.starts_ns[row] - max(0, lateness_ns)
                 for row, lateness_ns in late_ns.items()

@@ -168,14 +168,16 @@ def sent_and_received(
     return sent, received
 
 
-def naks_received(results: RunResults) -> dict[End, int]:
-    """Return how many NAKs each end of a queue pair received."""
-    ends = ["job", "rank", "qpn"]
-    table = results.table("queue_pairs", *ends, "nak_rx").group_by(ends)
-    rows = table.aggregate([("nak_rx", "max")]).to_pylist()
-    return {
-        (row["job"], row["rank"], row["qpn"]): row["nak_rx_max"] or 0 for row in rows
-    }
+def data_and_naks(results: RunResults) -> tuple[dict[End, int], dict[End, int]]:
+    """Return how many data packets each end of a queue pair sent, and its NAKs."""
+    ends, counted = ["job", "rank", "qpn"], ["data_frames_tx", "nak_rx"]
+    table = results.table("queue_pairs", *ends, *counted).group_by(ends)
+    sent, naks = {}, {}
+    for row in table.aggregate([(name, "max") for name in counted]).to_pylist():
+        end = row["job"], row["rank"], row["qpn"]
+        sent[end] = row["data_frames_tx_max"] or 0
+        naks[end] = row["nak_rx_max"] or 0
+    return sent, naks
 
 
 def counted_at_ports(results: RunResults, *names: str) -> list[int]:

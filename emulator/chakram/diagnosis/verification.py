@@ -52,6 +52,9 @@ _WARN_S = 2.0
 _POOR_MISFIT = 0.5
 """Misfit of a fitted simulation above which a fitted rate proves no slow link."""
 
+_NO_BETTER = 0.95
+"""Share of the misfit without faults above which faults explain nothing."""
+
 _CLEAR_SAVING = 2 * LEAST_SAVING
 """Saving that proves a fault although the error of the simulation is larger.
 
@@ -212,6 +215,15 @@ def _of_network(
             "RDMA NICs sent its packets, and their transport is not simulated",
             "compare the counters of the NICs, nics in run.json",
         )
+    background = {
+        name
+        for name, facts in results.manifest.jobs.items()
+        if facts.get("iterations", 1) is None
+    }
+    others = [name for name in results.manifest.jobs if name not in background]
+    if job is None and background and len(others) == 1:
+        # The iterations of a background job end with those of the others.
+        job = others[0]
     say("fitting simulations to the measured messages (--no-verify skips this)")
     until_s = time.monotonic() + budget_s
     fitted, verdict = _fitted_verdict(results, why, job, budget_s)
@@ -313,6 +325,8 @@ def _fitted_verdict(
         noise=fitted.noise,
         is_poor=not fitted.is_explained
         and (fitted.is_delayed or fitted.misfit > _POOR_MISFIT),
+        is_no_better=not fitted.is_explained
+        and fitted.misfit > _NO_BETTER * fitted.null_misfit,
     )
     notes += _other_notes(own, verdict, unproven)
     are_all_proven = not (unproven or any(unfitted))
@@ -371,6 +385,7 @@ def separate(
     least: float,
     noise: float,
     is_poor: bool = False,
+    is_no_better: bool = False,
 ) -> tuple[list[Finding], list[Finding]]:
     """Return the faults that are proven, with their ranges, and those that are not.
 
@@ -382,6 +397,7 @@ def separate(
         least: Share of the time that the fitted simulation does not explain.
         noise: Share of the time for which hosts were late.
         is_poor: Whether the fitted simulation differs much from the run.
+        is_no_better: Whether it differs from the run as much as without faults.
     """
     proven: list[Finding] = []
     unproven: list[Finding] = []
@@ -401,7 +417,8 @@ def separate(
             )
         else:
             # Counters prove the fault, or the lateness of the host, but not its cost.
-            is_proven = is_late or saving.low > 0 or max(share, then) >= _CLEAR_SAVING
+            is_clear = max(share, then) >= _CLEAR_SAVING and not is_no_better
+            is_proven = is_late or saving.low > 0 or is_clear
         after = finding.after_previous
         found = replace(
             finding,

@@ -61,6 +61,20 @@ def test_faults_need_more_than_the_error_or_a_measurement(
     assert (suspect.cause in unproven) is not is_proven
 
 
+@pytest.mark.parametrize("is_no_better", [False, True])
+def test_losses_that_explain_nothing_are_no_cause(*, is_no_better: bool) -> None:
+    proven, unproven = separate(
+        [saves(LOSS, 0.1)],
+        rivals={LOSS: ()},
+        fitted=(),
+        error=0.5,
+        least=0.0,
+        noise=0.0,
+        is_no_better=is_no_better,
+    )
+    assert (len(proven), len(unproven)) == (not is_no_better, is_no_better)
+
+
 def test_a_poor_fit_proves_no_slow_link() -> None:
     findings = [saves(LINK, 0.7), saves(LOSS, 0.1), saves(HOST, 0.4)]
     proven, unproven = separate(
