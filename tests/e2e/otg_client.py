@@ -95,12 +95,16 @@ def at_a_rate(api):
     wanted = config(api, [("f1", 1, 0)], rate=50)
     api.set_config(wanted)
     back = api.get_config().serialize("dict")
+    request = api.states_request()
+    request.ipv4_neighbors.ethernet_names = ["e1"]
+    neighbors = api.get_states(request).ipv4_neighbors
     transmit(api, "start")
     until(lambda: count(flows_of(api), "data_frames_rx") > 300)
     running = ports_of(api)
     transmit(api, "stop")
     return {
         "same": back == wanted.serialize("dict"),
+        "neighbors": [each.serialize("dict") for each in neighbors],
         "running": running,
         "flows": flows_of(api),
         "ports": ports_of(api),

@@ -94,6 +94,11 @@ def test_scripts_of_snappi_run_unchanged(
 ) -> None:
     found = script(service, transport, "at_a_rate")
     assert found["same"]
+    assert {each["ethernet_name"] for each in found["neighbors"]} == {"e1"}
+    # Every other host of the switch, whose address is that of its interface.
+    addresses = {each["ipv4_address"] for each in found["neighbors"]}
+    assert addresses == {f"198.18.0.{number}" for number in (1, 3, 4, 5)}
+    assert all(each["link_layer_address"] for each in found["neighbors"])
     assert {port["transmit"] for port in found["running"]} == {"started"}
     assert {port["transmit"] for port in found["ports"]} == {"stopped"}
     (flow,) = found["flows"]
@@ -147,7 +152,10 @@ def test_a_configuration_locks_the_fabric(service: Service) -> None:
         status, body, _ = service.ask(path, method, b"{}")
         assert (status, json.loads(body)["kind"]) == (501, "validation")
     for body in (b"[", b"[]", b'{"ports": 5}', b'{"traffic": {"flow_transmit": 1}}'):
-        for path in ("/config", "/control/state", "/monitor/metrics"):
+        for path in (
+            *("/config", "/control/state"),
+            *("/monitor/metrics", "/monitor/states"),
+        ):
             status, answer, _ = service.ask(path, "POST", body)
             assert status in (400, 501), (path, body, answer)
             assert json.loads(answer)["errors"]

@@ -88,6 +88,7 @@ class OtgPlan:
     Attributes:
         locations: Port of the fabric by name of an OTG port.
         addresses: Addresses of OTG ports.
+        ethernets: Name of the port of each Ethernet interface of a device.
         peers: Number of queue pairs by name of a peer.
         flows: The flows.
         collectives: The collectives, which run instead of flows.
@@ -97,6 +98,7 @@ class OtgPlan:
 
     locations: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, list[str]] = field(default_factory=dict)
+    ethernets: dict[str, str] = field(default_factory=dict)
     peers: dict[str, int] = field(default_factory=dict)
     flows: list[OtgFlow] = field(default_factory=list)
     collectives: CollectivePlan | None = None
@@ -251,7 +253,7 @@ class _Converter:
     def _ethernet(
         self, ethernet: ConfigReader, own: dict[str, tuple[str, str]]
     ) -> None:
-        self._unique(ethernet, "name")
+        name = self._unique(ethernet, "name")
         ethernet.skip("mac", "mtu")
         port = ""
         for connection in ethernet.one("connection", is_required=True):
@@ -259,12 +261,12 @@ class _Converter:
             port = connection.text("port_name")
             if port and port not in self._plan.locations:
                 self.wrong.append(f"{connection.at('port_name')}: {port} is unknown")
+        self._plan.ethernets[name] = port
         for version in ("ipv4", "ipv6"):
             for address in ethernet.many(f"{version}_addresses"):
-                name = self._unique(address, "name")
                 text = address.text("address")
                 address.skip("gateway", "prefix", "gateway_mac")
-                own[name] = (port, text)
+                own[self._unique(address, "name")] = (port, text)
                 actual = self._known.get(self._plan.locations.get(port, ""))
                 if actual is not None and text and text != actual:
                     self._warn(f"port {port} keeps its address {actual}")

@@ -55,6 +55,12 @@ _OF_FLOW = {
 _OF_PORT = {**_OF_FLOW, "frames_tx": "tx_packets", "frames_rx": "rx_packets"}
 """Counters of flows and ports, by the names of OTG."""
 
+_ADDRESS_OF_NEIGHBOR = {
+    "ipv4_neighbors": "ipv4_address",
+    "ipv6_neighbors": "ipv6_address",
+}
+"""Name of the address in each kind of state."""
+
 _UNSUPPORTED_STATES = ("pause", "resume")
 
 
@@ -79,6 +85,7 @@ class OtgEngine:
         self._run_id: str | None = None
         self._stages: StageSequence | None = None
         self._rates_bps: dict[str, int | None] = {}
+        self._neighbors: Callable[[str], list[tuple[str, str]] | None] = lambda _: None
         self._used_s = time.monotonic()
 
     async def set_config(self, config: Any) -> list[str]:
@@ -215,6 +222,43 @@ class OtgEngine:
                 return _answer("ccl_metrics", rows)
             raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
 
+    async def states(self, request: Any) -> dict[str, Any]:
+        """Return the neighbors that the ports of devices know.
+
+        Raises:
+            OtgProblem: If other states are requested, or the fabric's are unknown.
+        """
+        async with self._used():
+            if not isinstance(request, Mapping):
+                raise OtgProblem(400, ["states_request: is not an object"])
+            kind = str(request.get("choice") or next(iter(request), ""))
+            if kind not in _ADDRESS_OF_NEIGHBOR:
+                raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
+            wanted = _names(_inner(request, kind), "ethernet_names")
+            unknown = [name for name in wanted if name not in self._plan.ethernets]
+            if unknown:
+                path = f"{kind}.ethernet_names"
+                raise OtgProblem(400, [f"{path}: {unknown[0]:.60} is unknown"])
+            rows = []
+            for name, port in self._plan.ethernets.items():
+                host = self._plan.locations.get(port)
+                if host is None or (wanted and name not in wanted):
+                    continue
+                found = self._neighbors(host)
+                if found is None:
+                    why = "hosts have neighbor tables that the engine does not read"
+                    raise OtgProblem(501, [f"{kind}: {why}"])
+                rows += [
+                    {
+                        "ethernet_name": name,
+                        _ADDRESS_OF_NEIGHBOR[kind]: address,
+                        "link_layer_address": mac,
+                    }
+                    for address, mac in found
+                    if (":" in address) == (kind == "ipv6_neighbors")
+                ]
+            return _answer(kind, rows)
+
     async def give_up_when_idle(self) -> None:
         """Release fabrics whose client no longer sends requests, until canceled."""
         while True:
@@ -250,6 +294,7 @@ class OtgEngine:
         fabric = found.experiment.fabric
         ports = fabric.planned_ports(fabric.nports or 0)
         self._rates_bps = {port.host: port.rate_bps for port in ports}
+        self._neighbors = fabric.neighbors
         return {port.host: port.address for port in ports}
 
     async def _submission(self, plan: OtgPlan, names: set[str] | None) -> Submission:

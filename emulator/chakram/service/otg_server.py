@@ -67,7 +67,7 @@ REST: dict[tuple[str, str], Call] = {
     ("POST", "/control/state"): _control,
     ("POST", "/control/action"): _refuse("SetControlAction"),
     ("POST", "/monitor/metrics"): OtgEngine.metrics,
-    ("POST", "/monitor/states"): _refuse("GetStates"),
+    ("POST", "/monitor/states"): OtgEngine.states,
     ("POST", "/monitor/capture"): _refuse("GetCapture"),
     ("GET", "/capabilities/version"): _version,
 }
@@ -136,6 +136,7 @@ _GRPC: dict[str, tuple[Call, str, str]] = {
     "GetConfig": (_get_config, "", "config"),
     "SetControlState": (_control, "control_state", "warning"),
     "GetMetrics": (OtgEngine.metrics, "metrics_request", "metrics_response"),
+    "GetStates": (OtgEngine.states, "states_request", "states_response"),
     "GetVersion": (_version, "", "version"),
 }
 """Calls by method of gRPC, with the fields of the request and of the response."""

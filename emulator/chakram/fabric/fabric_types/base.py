@@ -373,6 +373,14 @@ class FabricKind(Model, ABC):
         """Settings of simulated switches, or None for the default profile."""
         return None
 
+    def neighbors(self, host: str) -> list[tuple[str, str]] | None:
+        """Return IP and MAC addresses of the neighbors that a lab gives to a host.
+
+        None: The fabric is no lab, so its hosts find their neighbors themselves.
+        """
+        del host
+        return None
+
     def planned_ports(self, nports: int) -> tuple[PortPlan, ...]:
         """Return the ports that a run would have, as far as they are known in advance.
 

@@ -131,6 +131,23 @@ class NamespaceFabric(LocalFabric):
         """Whether the switches of its runs are modeled."""
         return self.switch == "model"
 
+    def neighbors(self, host: str) -> list[tuple[str, str]]:
+        """Return IP and MAC addresses of the neighbors that a lab gives to a host."""
+        topology = self.to_topology()
+        plan = plan_addresses(topology, self.addressing)
+        switch = topology.switch_of(host)
+        near = topology.hosts if self.is_modelled else topology.hosts_of(switch)
+        own = plan.host(host)
+        found = [
+            (each.address, each.mac)
+            for each in map(plan.host, near)
+            if each.host != host
+        ]
+        if own.gateway is not None and not self.is_modelled:
+            macs = {each.switch: each.gateway_mac for each in plan.subnets}
+            found.append((own.gateway, macs[switch]))
+        return found
+
     @property
     def fault_kinds(self) -> Collection[FaultKind]:
         """Kinds of link faults that runs can inject. Kernels cannot pause links."""
