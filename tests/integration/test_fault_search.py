@@ -66,6 +66,7 @@ def simulated(
     transport: dict[str, Any] | None = None,
     packets: list[dict[str, Any]] | None = None,
     sizes: tuple[str, ...] = ("300KB",),
+    expected_code: int = 0,
     **more: Any,
 ) -> RunResults:
     """Return a simulated run with faults."""
@@ -95,7 +96,8 @@ def simulated(
     }
     path = folder / "experiment.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    assert main(["simulate", str(path), "--runs", str(folder / "runs")]) == 0
+    code = main(["simulate", str(path), "--runs", str(folder / "runs")])
+    assert code == expected_code
     (run,) = (folder / "runs").iterdir()
     return open_run(run)
 
@@ -523,3 +525,21 @@ def test_poor_fit_proves_no_slow_link_if_hosts_are_delayed(
     assert verdict is not None
     causes = {each.suspect.cause for each in verdict.faults}
     assert causes == (set() if is_delayed else {"slow link"})
+
+
+def test_a_simulated_job_that_a_dead_link_ends_keeps_what_it_completed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fault = {"kind": "down", "link": "h4-leaf1", "at": "70ms"}
+    transport = {"retry_limit": 3, "retransmit_timeout": "10ms"}
+    results = simulated(tmp_path, "clos", fault, transport=transport, expected_code=4)
+    assert results.manifest.status == "partial"
+    finished = {row.iteration for row in results.ranks(whole=True)}
+    assert 2 <= len(finished) < 5
+    capsys.readouterr()
+    assert main(["why", str(results.path)]) == 0
+    told = capsys.readouterr().out
+    end, *_ = told.splitlines()
+    assert end.startswith("End: the queue pair of job main, rank ")
+    assert "h4-leaf1 down dropped" in end
+    assert "Fault before the run ended: none found" in told

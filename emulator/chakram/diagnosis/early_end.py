@@ -76,13 +76,16 @@ def early_end(results: RunResults) -> EarlyEnd | None:
     ends = {*failed, *(paths[end][1] for end in failed if end in paths)}
     votes = Counter(port for ports in crossed for port in ports)
     links = {each.port: each for each in results.links() if each.port}
+    found: dict[str, Suspicion] = {}
+    for each in (
+        *_suspicions(votes, links),
+        *_losing(_deliveries(results, paths), ends, links),
+    ):
+        found.setdefault(each.place, each)
     return EarlyEnd(
         pairs=tuple((job, rank, peer) for (job, rank, _), peer in failed.items()),
         path=tuple(_place(links[port]) for port in crossed[0] if port in links),
-        suspicions=(
-            *_suspicions(votes, links),
-            *_losing(_deliveries(results, paths), ends, links),
-        )[:_NAMED],
+        suspicions=tuple(found.values())[:_NAMED],
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from chakram.execution.outcome import RunOutcome
 from chakram.execution.signals import interrupting_signals
 from chakram.foundation.errors import ChakramError, ConfigError, RunInterrupted
+from chakram.predict.simulator.run_plan import UnfinishedSimulation
 from chakram.preparation.link_records import directions_of
 from chakram.records.run_records import SIMULATED
 from chakram.run_directory.manifest import COMPLETE, FAILED
@@ -55,6 +56,8 @@ def simulating(directory: RunDirectory) -> Iterator[None]:
     try:
         with interrupting_signals():
             yield
+    except UnfinishedSimulation:
+        raise  # the caller records what it completed
     except ChakramError as error:
         directory.finish(FAILED, ended=datetime.now(UTC), reason=str(error))
         raise
@@ -72,9 +75,10 @@ def ended(
     link_bytes: Sequence[int],
     counted: Mapping[str, Mapping[str, int]] | None = None,
     groups: Mapping[PortRef, str] | None = None,
+    status: str = COMPLETE,
     **more: Any,
 ) -> RunOutcome:
-    """Record the end of a complete simulation.
+    """Record the end of a simulation.
 
     Args:
         directory: The run directory.
@@ -83,6 +87,7 @@ def ended(
         counted: Additional counters by field of ``LinkRecord``, then by port. A missing
             port counts as 0.
         groups: The result of ``topology.equal_cost()``, if it is known.
+        status: Status of the run.
         more: Additional arguments of ``RunDirectory.finish``.
     """
     links = []
@@ -94,6 +99,6 @@ def ended(
         links.append(
             replace(each, bytes_after=carried, observed=SIMULATED, **more_counts)
         )
-    directory.finish(COMPLETE, ended=datetime.now(UTC), links=links, **more)
+    directory.finish(status, ended=datetime.now(UTC), links=links, **more)
     results = open_run(directory.path)
     return RunOutcome(results=results, summary=results.summary(), error=None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chakram.execution.request import RunRequest, new_run_id
 from chakram.plan.isolated_collective import is_collective_alone
 from chakram.predict.routing import PathFinder
-from chakram.predict.simulator.run_plan import simulate_plan
+from chakram.predict.simulator.run_plan import UnfinishedSimulation, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.predictions import (
@@ -27,6 +27,7 @@ from chakram.preparation.schedule_bounds import (
     bounds,
     fair_times,
 )
+from chakram.run_directory.manifest import COMPLETE, PARTIAL
 from chakram.run_directory.message_columns import MessageColumns
 from chakram.simulation.common import ended, simulated_topology, simulating
 from chakram.simulation.expected_cost import cost_of_packets
@@ -58,6 +59,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
     if note is not None:
         progress.note(note)
     progress.phase("simulating")
+    unfinished: UnfinishedSimulation | None = None
     with simulating(directory):
         least = bounds(plan, topology)
         fair = fair_times(plan, topology)
@@ -69,26 +71,29 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         )
         progress.iterations(0, total)
         faults = LinkFaults(experiment.faults.links, topology)
-        result = simulated_with(
-            faults,
-            experiment.faults.links,
-            plan,
-            lambda happening: simulate_plan(
+        try:
+            result = simulated_with(
+                faults,
+                experiment.faults.links,
                 plan,
-                topology,
-                seed=experiment.seed,
-                switching=switching,
-                faults=happening,
-                sample_bin_ns=experiment.records.sample_bin_ns,
-                report=lambda done: progress.iterations(done, total),
-            ),
-        )
-    if is_alone:
+                lambda happening: simulate_plan(
+                    plan,
+                    topology,
+                    seed=experiment.seed,
+                    switching=switching,
+                    faults=happening,
+                    sample_bin_ns=experiment.records.sample_bin_ns,
+                    report=lambda done: progress.iterations(done, total),
+                ),
+            )
+        except UnfinishedSimulation as error:
+            unfinished, result = error, error.result
+    if is_alone and unfinished is None:
         by_itself = AloneTimes(times_ns=durations(plan, result))
     directory.add(result.records)
     directory.add_link_samples(result.link_samples)
     injected = {name: count for name, count in result.injected.items() if count}
-    return ended(
+    outcome = ended(
         directory,
         topology,
         [
@@ -103,6 +108,8 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
             "paused_ns": result.paused_ns,
             "down_ns": result.down_ns,
         },
+        status=COMPLETE if unfinished is None else PARTIAL,
+        reason=None if unfinished is None else str(unfinished),
         injected=injected,
         packet_faults=faults_disturbed(result.disturbed, experiment.faults),
         link_faults=faults.described(experiment.written.faults.links),
@@ -122,3 +129,6 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         flow_bound=least.of_message,
         messages=MessageColumns(fair, PathFinder(plan, topology, switching.ecmp)),
     )
+    if unfinished is not None:
+        raise unfinished
+    return outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -180,13 +180,8 @@ def simulate_plan(
         faults=FaultSchedule(switches.model, faults) if faults else None,
         sampler=sampler,
     )
-    if not fabric.run(start_ns=0, report=report):
-        raise _failure(
-            endpoints,
-            drops=_at_ports(switches, "drop_packets", fabric.now_ns),
-            has_timeout=transport.retransmit_timeout_ns > 0,
-        )
-    return _result(
+    is_done = fabric.run(start_ns=0, report=report)
+    result = _result(
         plan,
         endpoints,
         switches,
@@ -196,6 +191,11 @@ def simulate_plan(
         packet_faults=len(settings.faults),
         burst_packets=burst_packets if whole_bursts else 1,
     )
+    if not is_done:
+        raise _failure(
+            endpoints, result, has_timeout=transport.retransmit_timeout_ns > 0
+        )
+    return result
 
 
 def _result(
@@ -209,7 +209,7 @@ def _result(
     packet_faults: int,
     burst_packets: int,
 ) -> SimulationResult:
-    """Return the records and counters of a simulation that has ended."""
+    """Return the records and counters of a simulation, as far as it went."""
     sampler.finish(fabric.now_ns)
     records = RecordRows()
     for endpoint in endpoints:
@@ -380,23 +380,35 @@ def _endpoints(
     ]
 
 
+class UnfinishedSimulation(RunFailed):
+    """A simulated job cannot end.
+
+    Attributes:
+        result: Records and counters until then.
+    """
+
+    def __init__(self, result: SimulationResult, found: str, hint: str = "") -> None:
+        super().__init__("simulation", found, hint or None)
+        self.result = result
+
+
 def _failure(
-    endpoints: Sequence[Endpoint], *, drops: Mapping[str, int], has_timeout: bool
-) -> RunFailed:
+    endpoints: Sequence[Endpoint], result: SimulationResult, *, has_timeout: bool
+) -> UnfinishedSimulation:
     """Return the error for a run that does not end."""
-    most = sorted(drops.items(), key=lambda item: -item[1])[:_NAMED_PORTS]
-    named = ", ".join(f"{port} ({count})" for port, count in most)
+    most = sorted(result.drops.items(), key=lambda item: -item[1])[:_NAMED_PORTS]
+    named = ", ".join(f"{port} ({count})" for port, count in most if count)
     lost = f"; egress ports that dropped most packets: {named}" if named else ""
     for endpoint in endpoints:
         failure = endpoint.failed()
         if failure is not None:
-            return RunFailed("simulation", failure + lost)
+            return UnfinishedSimulation(result, failure + lost)
     waits = [text for endpoint in endpoints for text in endpoint.waiting_for()]
     named = "; ".join(waits[:_NAMED_WAITS])
     if len(waits) > _NAMED_WAITS:
         named += f"; and {len(waits) - _NAMED_WAITS} more"
-    return RunFailed(
-        "simulation",
+    return UnfinishedSimulation(
+        result,
         f"no operation can proceed, but the job is not done: {named}",
         "check that the programs of the ranks belong together"
         if has_timeout
