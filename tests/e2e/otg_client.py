@@ -36,7 +36,8 @@ def config(api, flows, *, rate=100, dcqcn=False):
             name=f"peer{number}", destination_ip_address="198.18.0.1"
         )
         for other in range(HOSTS):
-            peer.qps.add(qp_name=f"q{number}.{other}")
+            pair = peer.qps.add(qp_name=f"q{number}.{other}")
+            pair.connection_type.reliable_connection.dscp = 10 + number
     group = made.stateful_flows.rocev2.add()
     for name, first, last in flows:
         port = group.tx_ports.add(port_name=f"p{first}")

@@ -100,7 +100,10 @@ class QueuePairs(section_of(TransportPlan, "queue_pairs")):  # type: ignore[misc
 
 
 class ClassOf(Model):
-    """Rule that assigns a traffic class to queue pairs that match all of its keys."""
+    """Rule that assigns a traffic class to queue pairs that match all of its keys.
+
+    It has either a class or a DSCP.
+    """
 
     job: Name | None = None
     """Job. Default: any job."""
@@ -116,8 +119,17 @@ class ClassOf(Model):
         default=None, min_length=1, max_length=1024, examples=["dp*"]
     )
     """Process group, where * matches any text, or p2p. Default: any."""
-    traffic_class: Whole = Field(alias="class", ge=0, le=7, examples=[4])
+    traffic_class: Whole | None = Field(
+        default=None, alias="class", ge=0, le=7, examples=[4]
+    )
     """Traffic class; the DSCP of data packets is 8 times the class."""
+    dscp: Whole | None = Field(default=None, ge=0, le=63, examples=[26])
+    """DSCP of data packets, instead of class."""
+
+    @property
+    def code_point(self) -> int:
+        """DSCP of data packets."""
+        return (self.traffic_class or 0) << 3 if self.dscp is None else self.dscp
 
 
 SourcePorts = Annotated[

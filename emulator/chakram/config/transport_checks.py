@@ -63,9 +63,16 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
 
 
 def check_class_of(transport: Transport, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
-    """Check that rules for traffic classes name existing jobs."""
+    """Check that rules for traffic classes have one, and name existing jobs."""
     names = [job.name for job in jobs]
     for index, rule in enumerate(transport.class_of):
+        if (rule.traffic_class is None) == (rule.dscp is None):
+            which = "neither" if rule.dscp is None else "both"
+            yield Mistake(
+                ("transport", "class_of", index),
+                f"has {which} of class and dscp",
+                "write one of them",
+            )
         if rule.job is not None and rule.job not in names:
             yield Mistake(
                 ("transport", "class_of", index, "job"),

@@ -71,14 +71,14 @@ class ClassRule:
     """Rule that gives matching queue pairs their own traffic class.
 
     Attributes:
-        traffic_class: 0 to 7.
+        dscp: DSCP of data packets.
         job: Name of the job. None means any job.
         op: Collective operation of the process group. None means any operation.
         group: Name of the process group, in which * matches any characters. None means
             any group.
     """
 
-    traffic_class: int
+    dscp: int
     job: str | None = None
     op: CollectiveOp | None = None
     group: str | None = None
@@ -274,10 +274,10 @@ def _dscps(
         classes: dict[int | None, CollectiveOp | None] = {}
         for op in sorted(done, key=str):
             rule = next((each for each in rules if each.fits(job, group, op)), None)
-            classes.setdefault(None if rule is None else rule.traffic_class, op)
+            classes.setdefault(None if rule is None else rule.dscp, op)
         if len(classes) > 1:
             said = ", ".join(
-                f"{op}: {'the default class' if each is None else each}"
+                f"{op}: {'the default class' if each is None else f'DSCP {each}'}"
                 for each, op in classes.items()
             )
             raise PlanError(
@@ -288,8 +288,7 @@ def _dscps(
             )
         (own,) = classes
         if own is not None:
-            # The class selector code point: switches map it to the class by default.
-            found[group] = own << 3
+            found[group] = own
     return found
 
 

@@ -126,7 +126,7 @@ def queue_pair_layout(experiment: Experiment) -> QueuePairLayout:
         source_ports=() if isinstance(ports, str) else ports,
         classes=tuple(
             ClassRule(
-                traffic_class=each.traffic_class,
+                dscp=each.code_point,
                 job=each.job,
                 op=each.collective,
                 group=each.group,

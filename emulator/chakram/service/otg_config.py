@@ -68,6 +68,7 @@ class OtgFlow:
         verb: ``write`` or ``send``.
         qp_tx: Name of the queue pair that sends.
         qp_rx: Name of the queue pair that receives.
+        dscp: DSCP of its packets, if it has its own.
     """
 
     name: str
@@ -79,6 +80,7 @@ class OtgFlow:
     verb: str
     qp_tx: str
     qp_rx: str
+    dscp: int | None = None
 
 
 @dataclass(slots=True)
@@ -113,6 +115,11 @@ class OtgPlan:
             flows: Names of flows; None: all.
         """
         chosen = [each for each in self.flows if flows is None or each.name in flows]
+        rules = [
+            {"job": each.job, "dscp": each.dscp}
+            for each in chosen
+            if each.dscp is not None
+        ]
         return {
             "version": 1,
             "name": "otg",
@@ -137,7 +144,7 @@ class OtgPlan:
                 for each in chosen
             ],
             "fabric": fabric,
-            "transport": self.transport,
+            "transport": self.transport | ({"class_of": rules} if rules else {}),
             "iterations": {"warmup": 0, "measured": _ENDLESS, "sync": "free"},
             "predict": [],
         }
@@ -189,10 +196,9 @@ class _Converter:
         if 0 < len(controls) < len(self._plan.locations):
             self._warn("options of some ports apply to all ports")
         pairs = self._queue_pairs.values()
-        for name in ("dscp", "ecn"):
-            given = sum(getattr(each, name) is not None for each in pairs)
-            if 0 < given < len(pairs):
-                self._warn(f"{name} of some queue pairs applies to all")
+        given = sum(each.ecn is not None for each in pairs)
+        if 0 < given < len(pairs):
+            self._warn("ecn of some queue pairs applies to all")
         for name in ("layer1", "events"):
             if config.data.get(name):
                 self._warn(f"{name} has no effect here")
@@ -383,6 +389,7 @@ class _Converter:
                 verb=_VERBS[word],
                 qp_tx=ends[0],
                 qp_rx=ends[1],
+                dscp=first.dscp,
             )
         )
 
@@ -451,7 +458,6 @@ class _Converter:
         transport |= control
         pairs = self._queue_pairs.values()
         shared: tuple[tuple[str, set[Any]], ...] = (
-            ("dscp", {each.dscp for each in pairs if each.dscp is not None}),
             ("ecn", {each.ecn for each in pairs if each.ecn is not None}),
             ("rocev2_verb", {each.verb for each in self._plan.flows}),
             ("target_line_rate", {each.share for each in self._plan.flows}),
@@ -462,9 +468,7 @@ class _Converter:
             if not values:
                 continue
             (value, *_) = values
-            if name == "dscp":
-                dscp |= {"data": value, "ack": value}
-            elif name == "ecn":
+            if name == "ecn":
                 transport["ecn"] = value
             elif name == "rocev2_verb":
                 transport["verb"] = value

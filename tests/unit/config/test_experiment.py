@@ -348,6 +348,8 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
         ("{window: 9TiB}", "transport.window"),
         ("{class_of: [{class: 8}]}", "transport.class_of[0].class"),
         ("{class_of: [{job: x, class: 4}]}", "there is no job 'x'"),
+        ("{class_of: [{group: p2p}]}", "has neither of class and dscp"),
+        ("{class_of: [{class: 1, dscp: 8}]}", "has both of class and dscp"),
         ("{class_of: [{collective: x, class: 4}]}", "transport.class_of[0].collective"),
         (
             "{congestion_control: {fixed_rate: {rate: 1e99Gbit}}}",

@@ -94,7 +94,7 @@ def test_queue_pairs_have_the_class_of_the_first_rule_that_fits() -> None:
         collective("all_to_all", 8, group="ep"),
     ]
     jobs = {job: make_job(2, *operations, groups=groups, job=job) for job in ("a", "b")}
-    exchange = ClassRule(traffic_class=4, op=CollectiveOp.ALL_TO_ALL)
+    exchange = ClassRule(dscp=32, op=CollectiveOp.ALL_TO_ALL)
     assert set(dscps_of(jobs).values()) == {None}
     assert dscps_of(jobs, exchange) == {
         ("a", "dp"): None,
@@ -102,8 +102,8 @@ def test_queue_pairs_have_the_class_of_the_first_rule_that_fits() -> None:
         ("b", "dp"): None,
         ("b", "ep"): 32,
     }
-    only_b = ClassRule(traffic_class=5, job="b")
-    in_d = ClassRule(traffic_class=0, group="d*")
+    only_b = ClassRule(dscp=40, job="b")
+    in_d = ClassRule(dscp=0, group="d*")
     assert dscps_of(jobs, only_b, exchange, in_d) == {
         ("a", "dp"): 0,
         ("a", "ep"): 32,
@@ -115,19 +115,19 @@ def test_queue_pairs_have_the_class_of_the_first_rule_that_fits() -> None:
 def test_messages_between_two_ranks_have_a_class_by_their_group() -> None:
     programs = [program(0, (), [send(1, 8)]), program(1, (), [receive(0, 8)])]
     rules = (
-        ClassRule(traffic_class=1, op=CollectiveOp.ALL_TO_ALL),
-        ClassRule(traffic_class=2, group=POINT_TO_POINT),
+        ClassRule(dscp=8, op=CollectiveOp.ALL_TO_ALL),
+        ClassRule(dscp=16, group=POINT_TO_POINT),
     )
     assert dscps_of({"job": programs}, *rules) == {("job", POINT_TO_POINT): 16}
 
 
 def test_collectives_that_share_queue_pairs_share_a_class() -> None:
-    rule = ClassRule(traffic_class=4, op=CollectiveOp.ALL_TO_ALL)
+    rule = ClassRule(dscp=32, op=CollectiveOp.ALL_TO_ALL)
     mixed = {"job": make_job(2, RING, ALL_TO_ALL)}
-    with pytest.raises(PlanError, match=r"'world'.*all_to_all: 4"):
+    with pytest.raises(PlanError, match=r"'world'.*all_to_all: DSCP 32"):
         dscps_of(mixed, rule)
     # One that names the group decides for both; barriers have no say.
-    assert dscps_of(mixed, ClassRule(traffic_class=1, group="world"), rule)
+    assert dscps_of(mixed, ClassRule(dscp=8, group="world"), rule)
     barrier = collective("barrier", 0, algorithm="dissemination")
     found = dscps_of({"job": make_job(2, ALL_TO_ALL, barrier)}, rule)
     assert found == {("job", "world"): 32}

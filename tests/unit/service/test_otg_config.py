@@ -176,16 +176,25 @@ def test_settings_of_links_are_left_to_the_fabric() -> None:
 
 
 def test_priorities_and_marks_of_queue_pairs() -> None:
-    whole = config(("f", 1, 0))
-    for device in whole["devices"]:
+    whole = config(("f", 1, 0), ("g", 2, 0))
+    for dscp, device in enumerate(whole["devices"], start=20):
         for pair in device["rocev2"]["ipv4_interfaces"][0]["peers"][0]["qps"]:
-            settings = {"dscp": 24, "ecn": "ect_1", "source_qp_number": 77}
+            settings = {"dscp": dscp, "ecn": "ect_1", "source_qp_number": 77}
             pair["connection_type"] = {
                 "choice": "reliable_connection",
                 "reliable_connection": settings,
             }
     found = convert_config(whole, PORTS)
-    assert found.transport["dscp"] == {"data": 24, "ack": 24}
+    first, second = found.flows
+    # That of the queue pair that sends.
+    assert (first.dscp, second.dscp) == (21, 22)
+    assert found.experiment("lab")["transport"]["class_of"] == [
+        {"job": first.job, "dscp": 21},
+        {"job": second.job, "dscp": 22},
+    ]
+    assert found.experiment("lab", {"g"})["transport"]["class_of"] == [
+        {"job": second.job, "dscp": 22}
+    ]
     assert found.transport["ecn"] == "ect1"
     assert found.warnings == ["source_qp_number is chosen by the engine"]
 
