@@ -179,7 +179,8 @@ def test_nics_and_sockets_exchange_messages_both_ways(
     assert done.returncode == 0, done.stdout
     results = last_run(hosts)
     sent = bytes_of_pairs(results)
-    per_rank = 3 * 2 * (3 << 20) // 2
+    iterations, collectives, half = 2, 2, (3 << 20) // 2
+    per_rank = iterations * collectives * half
     assert sent[0, 1, "all_to_all"] == sent[1, 0, "all_to_all"] == per_rank
     packets = {
         (row["src"], row["packets"] is None)
