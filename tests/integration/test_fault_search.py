@@ -67,6 +67,7 @@ def simulated(
     packets: list[dict[str, Any]] | None = None,
     sizes: tuple[str, ...] = ("300KB",),
     expected_code: int = 0,
+    other_jobs: list[dict[str, Any]] | None = None,
     **more: Any,
 ) -> RunResults:
     """Return a simulated run with faults."""
@@ -81,7 +82,8 @@ def simulated(
                     "streams": [{"op": "all_to_all", "sizes": list(sizes), "count": 1}],
                     "ranks": HOSTS,
                 },
-            }
+            },
+            *(other_jobs or []),
         ],
         "collectives": {"all_to_all": "direct"},
         "iterations": {"warmup": 1, "measured": 4},
@@ -543,3 +545,20 @@ def test_a_simulated_job_that_a_dead_link_ends_keeps_what_it_completed(
     assert end.startswith("End: the queue pair of job main, rank ")
     assert "h4-leaf1 down dropped" in end
     assert "Fault before the run ended: none found" in told
+    rules = tmp_path / "gate.yaml"
+    rules.write_text("{version: 1, rules: [{check: no confirmed fault}]}")
+    assert main(["gate", str(results.path), str(rules)]) == 6
+    assert "UNKNOWN no confirmed fault" in capsys.readouterr().out
+
+
+def test_iterations_of_background_jobs_are_not_explained(tmp_path: Path) -> None:
+    trace = {"synth": "incast", "ranks": 3, "size": "50KB"}
+    results = simulated(
+        tmp_path,
+        "star",
+        other_jobs=[{"name": "b", "trace": trace, "repeat": "until_others_end"}],
+        topology={"single_switch": {"hosts": HOSTS + 3}},
+    )
+    assert set(results.manifest.jobs) == {"main", "b"}
+    assert list(why_of(results).jobs) == ["main"]
+    assert list(why_of(results, job="b").jobs) == ["b"]

@@ -54,7 +54,8 @@ class EarlyEnd:
             found = "; ".join(
                 f"{each.place} {each.evidence}" for each in self.suspicions
             )
-            return f"{text}. On their paths, {found}"
+            where = "their paths" if others else "its path"
+            return f"{text}. On {where}, {found}"
         if self.path:
             return (
                 f"{text}. Counters of the links on its path show nothing unusual: "

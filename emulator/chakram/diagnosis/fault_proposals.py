@@ -241,9 +241,7 @@ class Proposals:
             for end, (ports, lost) in ends.items()
             if full.isdisjoint(ports)
         ]
-        over: Counter[str] = Counter()
-        for each in paths:
-            over.update({port: round(own) for port, own in each.packets.items()})
+        over = _packets_over(paths)
         total = round(sum(each.lost for each in paths))
         if total < max(_FEW_LOST, self._overflow + self._dropped):
             return
@@ -270,7 +268,7 @@ class Proposals:
             yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
 
     def _disordered(
-        self, variant: Variant, run: Rerun, *causes: str
+        self, variant: Variant, run: Rerun, cause: str
     ) -> Iterator[Hypothesis]:
         """Yield links where packets overtake others, or are sent twice.
 
@@ -280,50 +278,43 @@ class Proposals:
         if self._overflow or any(each.port for each in variant.assumed):
             return
         paths = paths_of(run)
-        data, naks = data_and_naks(self._results)
-        more = {
-            end: self._received.get(other, 0) - self._sent.get(end, 0)
+        sent = self._sent
+        found = {
+            end: self._received.get(other, 0) - sent.get(end, 0)
             for end, (_, other) in paths.items()
         }
-        late = {end: naks.get(end, 0) + min(0, more[end]) for end in paths}
-        for cause, counts, sent, what in (
-            ("reordering", late, data, "data packets arrived after later ones"),
-            ("duplication", more, self._sent, "packets arrived twice"),
-        ):
-            if cause not in causes:
-                continue
-            total = sum(max(0, count) for count in counts.values())
-            if total < max(_FEW_LOST, _LEAST_DISORDER * sum(self._sent.values())):
-                continue
-            crossings = [
-                Crossing(
-                    dict.fromkeys(ports, float(sent.get(end, 0))),
-                    max(0, counts[end]),
+        what = "packets arrived twice"
+        if cause == "reordering":
+            sent, naks = data_and_naks(self._results)
+            found = {end: naks.get(end, 0) + min(0, found[end]) for end in paths}
+            what = "data packets arrived after later ones"
+        crossings = [
+            Crossing(dict.fromkeys(ports, float(sent.get(end, 0))), max(0, found[end]))
+            for end, (ports, _) in paths.items()
+        ]
+        total = sum(each.lost for each in crossings)
+        if total < max(_FEW_LOST, _LEAST_DISORDER * sum(self._sent.values())):
+            return
+        over = _packets_over(crossings)
+        shares = [
+            (port, share)
+            for port, share in lossy_ports(crossings)
+            if port in self.links and share <= _MOST_LOSS
+        ]
+        for behind in _OVERTAKING if cause == "reordering" else (0,):
+            likely = [
+                replace(
+                    self._of_port(
+                        cause, self._disorder(cause, port, share, behind), LOSSES
+                    ),
+                    span=None,
+                    is_counted=True,
+                    evidence=f"{share:.2%} of {over[port]} {what}",
                 )
-                for end, (ports, _) in paths.items()
+                for port, share in shares
             ]
-            over: Counter[str] = Counter()
-            for each in crossings:
-                over.update({port: round(own) for port, own in each.packets.items()})
-            shares = [
-                (port, share)
-                for port, share in lossy_ports(crossings)
-                if port in self.links and share <= _MOST_LOSS
-            ]
-            for behind in _OVERTAKING if cause == "reordering" else (0,):
-                likely = [
-                    replace(
-                        self._of_port(
-                            cause, self._disorder(cause, port, share, behind), LOSSES
-                        ),
-                        span=None,
-                        is_counted=True,
-                        evidence=f"{share:.2%} of {over[port]} {what}",
-                    )
-                    for port, share in shares
-                ]
-                if likely:
-                    yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
+            if likely:
+                yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
 
     def _disorder(self, cause: str, port: str, share: float, behind: int) -> Assumption:
         """Return the assumption for a share of overtaken or duplicate packets."""
@@ -384,6 +375,14 @@ class Proposals:
                 ),
                 is_counted=True,
             )
+
+
+def _packets_over(crossings: Iterable[Crossing]) -> Counter[str]:
+    """Return the number of packets that were sent over each port."""
+    over: Counter[str] = Counter()
+    for each in crossings:
+        over.update({port: round(sent) for port, sent in each.packets.items()})
+    return over
 
 
 def _knows_paths(run: Rerun) -> bool:

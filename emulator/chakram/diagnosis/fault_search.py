@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,6 @@ from chakram.analysis.counter_evidence import node_of
 from chakram.analysis.simulation_misfit import (
     late_hosts,
     misfit,
-    takes_longer,
 )
 from chakram.diagnosis.counted_paths import counted_paths
 from chakram.diagnosis.counterfactual import (
@@ -35,13 +33,13 @@ from chakram.diagnosis.counterfactual import (
 from chakram.diagnosis.fault_proposals import (
     CANDIDATES,
     DELAYS_NS,
-    LOSSES,
     Found,
     Hypothesis,
     Proposals,
 )
 from chakram.diagnosis.host_delay_fit import fitted_host_delay
 from chakram.diagnosis.late_host_attribution import attributed, late_receiver
+from chakram.diagnosis.parameter_fit import ParameterFit
 from chakram.diagnosis.run_evidence import (
     generator_waits,
     is_generator_bound,
@@ -49,7 +47,6 @@ from chakram.diagnosis.run_evidence import (
 )
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
 from chakram.foundation.errors import ChakramError, InputError
-from chakram.foundation.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from chakram.run_directory.reader import RunResults
@@ -72,14 +69,8 @@ _AS_GOOD = 1.5
 _RESOLVED = 0.01
 """Error of the fit.  Misfits with a smaller difference are also equivalent."""
 
-_TWICE = 2
-
 _OF_SEARCH = 0.5
 """Share of the fitting time after which the search suspects no additional ports."""
-
-_STEPS = 6
-_MORE_STEPS = 3
-"""Number of additional bisection steps for hypotheses that may fit best."""
 
 _AS_FINE = 2.0
 """Maximum misfit for additional bisection steps, relative to the smallest misfit."""
@@ -227,7 +218,9 @@ class _Search:
         )
         self._links = self._proposals.links
         self._counters = self._proposals.counters
-        self._tried: list[str] = []
+        self._fit_of = ParameterFit(
+            self._runs, self._links, self._null.experiment.dilation
+        )
         self._unfitted: Hypothesis | None = None
 
     def fit(self) -> Fit:
@@ -246,7 +239,7 @@ class _Search:
             null_misfit=self._null_misfit,
             misfit=self._misfit(shown),
             noise=max(self._noise, self._runs.spread(variant)),
-            tried=tuple(dict.fromkeys(self._tried)),
+            tried=tuple(dict.fromkeys(self._fit_of.tried)),
             simulations=self._runs.simulations,
             measured=self._runs.iterations(variant),
             measured_ns=self._runs.measured.whole.iteration_ns,
@@ -364,10 +357,10 @@ class _Search:
             assumed=(Assumption(kind="delay", port=port),),
             span=DELAYS_NS,
         )
-        delayed = self._fitted(variant, what)
+        delayed = self._fit_of.fitted(variant, what)
         if delayed is None or time.monotonic() > self._until_s:
             return slow, rivals
-        delayed = self._finer(variant, delayed)
+        delayed = self._fit_of.finer(variant, delayed)
         if delayed.misfit < _BOTH * slow.misfit - _RESOLVED:
             return delayed, ()
         limit = max(_AS_GOOD * slow.misfit, slow.misfit + _RESOLVED)
@@ -441,14 +434,14 @@ class _Search:
             if tried and not tried % CANDIDATES and self._is_found(hypotheses, enough):
                 break
             tried += 1
-            fitted = self._fitted(variant, left.pop(0))
+            fitted = self._fit_of.fitted(variant, left.pop(0))
             hypotheses += [] if fitted is None else [fitted]
         best = _best(hypotheses)
         if best is None or best.span is None:
             return hypotheses
         near = _AS_FINE * best.fitted + _RESOLVED
         hypotheses = [
-            self._finer(variant, each) if each.fitted <= near else each
+            self._fit_of.finer(variant, each) if each.fitted <= near else each
             for each in hypotheses
         ]
         hypotheses += self._in_series(variant, hypotheses, left)
@@ -472,10 +465,10 @@ class _Search:
             if each.pairs and each.pairs == best.pairs and rate_bps:
                 own = replace(each.assumed[0], rate_bps=rate_bps)
                 shown = self._runs.attempt(variant, (own,))
-                self._tried.append(str(each))
+                self._fit_of.tried.append(str(each))
                 if shown is not None:
                     same = replace(best, place=each.place, assumed=(own,))
-                    found.append(self._with(same, shown))
+                    found.append(self._fit_of.judged(same, shown))
         return found
 
     def _with_two_way(
@@ -500,7 +493,7 @@ class _Search:
             if best.fitted > enough or each.fitted <= best.fitted + _RESOLVED
         ]
         found = [
-            self._finer(variant, both)
+            self._fit_of.finer(variant, both)
             for each in likely
             if (both := self._two_way(variant, each, taken)) is not None
             and both.misfit < _BOTH * best.misfit - _RESOLVED
@@ -527,7 +520,7 @@ class _Search:
             assumed=(*one_way.assumed, replace(one_way.assumed[0], port=other)),
             span=(_AROUND * share, min(0.97, share / _AROUND)),
         )
-        return self._fitted(variant, both)
+        return self._fit_of.fitted(variant, both)
 
     def _is_found(self, hypotheses: Sequence[Hypothesis], enough: float) -> bool:
         """Return whether a hypothesis explains the run, or the time is used up."""
@@ -536,95 +529,12 @@ class _Search:
             or min((each.fitted for each in hypotheses), default=1.0) <= enough
         )
 
-    def _fitted(self, variant: Variant, what: Hypothesis) -> Hypothesis | None:
-        """Return a fault with its best parameter, or None if no simulation ends."""
-        self._tried.append(str(what))
-        if what.span is not None:
-            return self._bisected(variant, what, _STEPS)
-        shown = self._runs.attempt(variant, what.assumed)
-        if shown is None:
-            return None
-        found = self._with(what, shown)
-        seen = self._runs.measured.whole.resent_share
-        if what.cause != "loss" or seen < _TWICE * shown.whole.resent_share:
-            return found
-        # The counted loss rate causes too few retransmissions in the simulation.  Fit
-        # the rate to the measured retransmissions instead.
-        more = self._bisected(variant, replace(what, span=LOSSES), _STEPS)
-        if more is None:
-            return found
-        return replace(more, span=None, evidence=what.evidence)
-
-    def _finer(self, variant: Variant, best: Hypothesis) -> Hypothesis:
-        if best.span is None:
-            return best
-        found = self._bisected(variant, best, _MORE_STEPS)
-        return found if found is not None and found.fitted <= best.fitted else best
-
-    def _bisected(
-        self, variant: Variant, what: Hypothesis, steps: int
-    ) -> Hypothesis | None:
-        assert what.span is not None
-        low, high = what.span
-        kind = what.assumed[0].kind
-        is_slow = kind == "degrade"
-        best: Hypothesis | None = None
-        measured = self._runs.measured.fitted
-        for _ in range(steps):
-            middle = exp((log(low) + log(high)) / 2)
-            assumed = tuple(self._at(each, middle) for each in what.assumed)
-            shown = self._runs.attempt(variant, assumed)
-            # If the simulation does not end, the actual fault is less severe.
-            is_too_bad = True
-            if shown is not None:
-                found = self._with(replace(what, assumed=assumed), shown)
-                if best is None or found.fitted < best.fitted:
-                    best = found
-                is_too_bad = (
-                    takes_longer(shown.fitted, measured)
-                    if kind != "loss"
-                    else shown.fitted.resent_share > measured.resent_share
-                )
-            if is_too_bad == is_slow:
-                low = middle
-            else:
-                high = middle
-        if best is None:
-            return None
-        evidence = f"fits the measured messages best: about {self._text(best)}"
-        return replace(best, span=(low, high), evidence=evidence)
-
-    def _text(self, what: Hypothesis) -> str:
-        """Return the fitted parameter of a hypothesis."""
-        assumed = what.assumed[0]
-        if assumed.kind == "degrade":
-            return format_rate(assumed.rate_bps or 0)
-        if assumed.kind == "delay":
-            delay_ns = assumed.delay_ns / self._null.experiment.dilation
-            return f"{format_time(2 * delay_ns)} more per round trip"
-        return f"{assumed.probability:.2%} of the packets"
-
     def _ends(self, slow: Hypothesis) -> set[str]:
         """Return the nodes at the ends of a slow link."""
         name = self._links[slow.assumed[0].port].link
         return {
             node_of(port) for port, each in self._links.items() if each.link == name
         }
-
-    def _at(self, assumed: Assumption, value: float) -> Assumption:
-        if assumed.kind == "delay":
-            return replace(assumed, delay_ns=round(value))
-        if assumed.kind != "degrade":
-            return replace(assumed, probability=value)
-        rate_bps = self._links[assumed.port].rate_bps or 0
-        return replace(assumed, rate_bps=max(1000, round(value * rate_bps)))
-
-    def _with(self, what: Hypothesis, shown: Halves) -> Hypothesis:
-        if what.span is None:
-            whole = self._misfit(shown)
-            return replace(what, misfit=whole, fitted=whole)
-        fitted = misfit(self._runs.measured.fitted, shown.fitted)
-        return replace(what, misfit=self._judge(shown), fitted=fitted)
 
 
 def _with_rival(found: Sequence[Found], rival: Hypothesis) -> list[Found]:

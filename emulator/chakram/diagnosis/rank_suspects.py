@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from statistics import fmean, median_high, median_low
@@ -52,6 +52,8 @@ RANK_ADVICE = {
     "late rank": "find out what this rank does before its peers begin",
 }
 """Advice by cause."""
+
+_Evened: TypeAlias = "Callable[[Sequence[RankProgram]], tuple[RankProgram, ...]]"
 
 _Key: TypeAlias = tuple[str, int]
 """Name of a computation, and its index among those with this name."""
@@ -326,27 +328,36 @@ def uneven_computation(variant: Variant, odd: Sequence[Case]) -> Iterator[Case]:
         ]
         if all(max(each) <= _UNEVEN * fmean(each) for each in totals):
             continue
-
-        def even(of: Variant, name: str = job.name) -> Variant:
-            jobs = tuple(
-                replace(each, programs=_evenly_computed(tuple(each.programs)))
-                if each.name == name
-                else each
-                for each in of.jobs
-            )
-            return replace(of, jobs=jobs)
-
-        what = "with computations shared equally by ranks that communicate alike"
-        yield Case(
-            suspect=Suspect(
-                cause="uneven computation",
-                place=f"job {job.name}",
-                kind=CauseClass.LIMIT,
-                advice=what,
-                remedy=what,
-            ),
-            change=even,
+        yield _evened(
+            job.name,
+            "uneven computation",
+            "with computations shared equally by ranks that communicate alike",
+            _evenly_computed,
         )
+
+
+def _evened(job: str, cause: str, what: str, evened: _Evened) -> Case:
+    """Return a limit of a job, and the change that replaces all its programs."""
+
+    def change(of: Variant) -> Variant:
+        jobs = tuple(
+            replace(each, programs=evened(tuple(each.programs)))
+            if each.name == job
+            else each
+            for each in of.jobs
+        )
+        return replace(of, jobs=jobs)
+
+    return Case(
+        suspect=Suspect(
+            cause=cause,
+            place=f"job {job}",
+            kind=CauseClass.LIMIT,
+            advice=what,
+            remedy=what,
+        ),
+        change=change,
+    )
 
 
 def _evenly_computed(programs: Sequence[RankProgram]) -> tuple[RankProgram, ...]:
@@ -380,26 +391,11 @@ def uneven_routing(variant: Variant) -> Iterator[Case]:
             continue
         if any(each.algorithms for each in programs):
             continue
-
-        def even(of: Variant, name: str = job.name) -> Variant:
-            jobs = tuple(
-                replace(each, programs=_evenly_routed(tuple(each.programs)))
-                if each.name == name
-                else each
-                for each in of.jobs
-            )
-            return replace(of, jobs=jobs)
-
-        what = "with all-to-alls of equal parts, and equal computations between them"
-        yield Case(
-            suspect=Suspect(
-                cause="uneven routing",
-                place=f"job {job.name}",
-                kind=CauseClass.LIMIT,
-                advice=what,
-                remedy=what,
-            ),
-            change=even,
+        yield _evened(
+            job.name,
+            "uneven routing",
+            "with all-to-alls of equal parts, and equal computations between them",
+            _evenly_routed,
         )
 
 

@@ -516,9 +516,7 @@ class Run:
         lost = sum(counted(_LOSSES).values()) + sum(injected.values())
         lost += sum(link.drops or 0 for link in links)
         missing = on_wire.get("tx_packets", 0) - on_wire.get("rx_packets", 0)
-        # A loss causes a window of retransmissions. The last packets of a run that have
-        # been sent again may arrive after its end.
-        return early_timeouts(resent, lost + (missing if missing > resent / 64 else 0))
+        return early_timeouts(resent, lost, missing)
 
     def _verification(self) -> dict[str, object]:
         """Return how packets were verified, and the results of the verification."""

@@ -62,6 +62,20 @@ def test_packets_dropped_by_a_queue_are_missing_at_its_switch() -> None:
     assert len(named) == 3
 
 
+def test_packets_missing_at_a_switch_may_be_lost_on_its_own_links() -> None:
+    """A filter dropped them before the counter of what is forwarded."""
+    found = counters(l1_p0=(3_000, 0))
+    assert found.missing["l1"] > 0
+    (at_l1,) = (each for each in found.through_switches(lost=5) if each.lost)
+    assert {"l1:p0", "s0:down1", "s1:down1"} <= set(at_l1.packets)
+    # Nothing was lost elsewhere, so links to the others lost nothing after counting.
+    assert all(
+        "l0:p0" not in each.packets
+        for each in found.through_switches(lost=5)
+        if "h0:eth0" in each.packets
+    )
+
+
 def test_corrupted_packets_are_not_visible_at_switches() -> None:
     assert list(counters(wrong=5).through_switches(lost=5)) == []
     assert len(list(counters(wrong=0).through_switches(lost=5))) == 4

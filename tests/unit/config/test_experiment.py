@@ -9,12 +9,17 @@ import pytest
 from tools.generate_reference import SCHEMAS
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.config.experiment import load_experiment, parse_experiment
+from chakram.config.experiment import (
+    load_experiment,
+    parse_experiment,
+    recorded_experiment,
+)
 from chakram.config.jobs import TraceFiles
 from chakram.config.schema import schema_text
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.foundation.errors import ConfigError
 from chakram.preparation.planning import transport_plan
+from chakram.synth.settings.patterns import RandomPairsTrace
 from tests.unit.config.texts import EXTERNAL, EXTERNAL_IPV6, QUICKSTART, mistakes_of
 
 
@@ -428,3 +433,14 @@ fabric:
     with pytest.raises(ConfigError, match=r"experiment:8: fabric.topology.clos") as no:
         parse_experiment(text)
     assert told in str(no.value)
+
+
+def test_an_experiment_that_is_written_with_all_defaults_can_be_read_again() -> None:
+    text = (
+        "{version: 1, name: a, jobs: [{name: j, trace: {synth: random_pairs, ranks: 4, "
+        "sizes: hadoop}}], fabric: {kind: loopback}}"
+    )
+    document = parse_experiment(text).model_dump(mode="json", by_alias=True)
+    trace = recorded_experiment(document, "a run").jobs[0].trace
+    assert isinstance(trace, RandomPairsTrace)
+    assert list(trace.doubts()) == []

@@ -15,7 +15,7 @@ def test_a_pause_is_not_tried_in_both_directions() -> None:
     search._counters = SimpleNamespace(other_end=lambda port: f"far of {port}")
     search._links = {"far of h0:eth0": SimpleNamespace(rate_bps=10**9, link="h0-s0")}
     tried: list[Hypothesis] = []
-    search._fitted = lambda variant, both: tried.append(both)
+    search._fit_of = SimpleNamespace(fitted=lambda _, both: tried.append(both))
     storm = Assumption(kind="pause_storm", port="h0:eth0", classes=(3,))
     slow = Assumption(kind="degrade", port="h0:eth0", rate_bps=10**8)
     for assumed in (storm, slow):
