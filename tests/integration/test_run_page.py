@@ -133,7 +133,7 @@ def test_every_section_is_there_in_its_order(page: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_readers_with_disabilities_can_use_the_page(
     page_file: Path, tmp_path: Path, dark: bool
 ) -> None:

@@ -521,7 +521,7 @@ def test_a_run_serves_the_metrics_of_the_command_line(tmp_path: Path) -> None:
             own.send_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("width", [400, pytest.param(1400, marks=pytest.mark.soak)])
 def test_pages_have_no_faults_in_a_browser(
     service: Service, done: tuple[str, str], tmp_path: Path, width: int
 ) -> None:

@@ -127,6 +127,7 @@ async def test_a_host_link_of_a_smaller_mtu_is_named(tmp_path: Path) -> None:
     assert pair(report, "h0", "h2").path_mtu == 4096
 
 
+@pytest.mark.soak
 @pytest.mark.asyncio
 async def test_missing_host_is_named_and_others_are_measured(
     tmp_path: Path,

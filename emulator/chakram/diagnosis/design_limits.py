@@ -1,4 +1,4 @@
-"""Limits of the design that may cost time: rates, window, congestion control, jobs.
+"""Limits of the design that may cost time: rates, delays, window, control, jobs.
 
 A limit is not a fault.  Each limit has a change that relaxes it, so that a simulation
 shows how much time the limit costs.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _FASTER = 10
 _LINKS_LISTED = 3
 _LONGER = 2
-ALL_HOSTS, _ALL_UPLINKS = "all hosts", "all uplinks"
+ALL_HOSTS, _ALL_UPLINKS, _ALL_LINKS = "all hosts", "all uplinks", "all links"
 
 
 def _limit(
@@ -132,7 +132,7 @@ def limits_of(
         )
     yield from _limits_of_transport(variant, topology)
     yield from _placements(variant, topology)
-    yield from _unlike_links(topology)
+    yield from _links_of(topology)
     if any(each.cause == "spurious timeout" for each in charged):
         yield _limit(
             "spurious timeout",
@@ -198,8 +198,8 @@ def _placements(variant: Variant, topology: Topology) -> Iterator[Case]:
         )
 
 
-def _unlike_links(topology: Topology) -> Iterator[Case]:
-    """Yield links that are slower by design, or longer, than comparable links."""
+def _links_of(topology: Topology) -> Iterator[Case]:
+    """Yield links that are slower or longer than comparable links, and their delays."""
     ends = {link.name: (link.a.node, link.b.node) for link in topology.links}
     rates_bps = {link.name: link.rate_bps for link in topology.links if link.rate_bps}
     for names, usual_bps in slower_by_design(topology.hosts, ends, rates_bps):
@@ -224,6 +224,18 @@ def _unlike_links(topology: Topology) -> Iterator[Case]:
                 f"with a delay of {format_time(usual_ns)} like similar links, not "
                 f"{format_time(max(delays_ns[name] for name in longer))}",
             )
+    delayed = {name: delay_ns for name, delay_ns in delays_ns.items() if delay_ns}
+    if delayed:
+        yield _limit(
+            "propagation",
+            _ALL_LINKS if len(delayed) > 1 else next(iter(delayed)),
+            _with_links(
+                "link_delays_ns",
+                {name: delay_ns // _FASTER for name, delay_ns in delayed.items()},
+            ),
+            "with links a tenth as long",
+            is_of_many=True,
+        )
 
 
 def _with_links(name: str, values: Mapping[str, int]) -> Change:

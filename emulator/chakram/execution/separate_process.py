@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import signal
+import os
+import pickle
+import sys
+import traceback
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
+from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import RunFailed
 
 _T = TypeVar("_T")
@@ -18,24 +20,52 @@ _T = TypeVar("_T")
 async def apart(function: Callable[..., _T], *args: object) -> _T:
     """Call a function in a separate process, so that the event loop stays free.
 
+    Processes of ``multiprocessing`` import the main script again. Without a guard, a
+    script that starts a run would start another one there.
+
     Raises:
-        RunFailed: If the process is killed. Exceptions of *function* pass through.
+        RunFailed: If the process ends too early. Exceptions of *function* pass through.
     """
-    loop = asyncio.get_running_loop()
-    # Spawn the process instead of forking it, because gRPC does not work after a fork.
-    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", __name__, str(os.getpid())),
+        stdin=PIPE,
+        stdout=PIPE,
+        # Ctrl-C signals this process only, which then ends the other one.
+        start_new_session=True,
+    )
     try:
-        # Ctrl-C signals this process, too, which then ends the other one.  The new
-        # process inherits the mask.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            call = loop.run_in_executor(pool, function, *args)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        return await call
-    except BrokenProcessPool:
-        raise RunFailed("simulation", "its process was killed") from None
+        call = pickle.dumps(sys.path) + pickle.dumps((function, args))
+        answer, _ = await process.communicate(call)
     finally:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    code = process.returncode
+    if code:
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        raise RunFailed("simulation", f"its process {how}")
+    result: _T
+    result, error = pickle.loads(answer)
+    if error is not None:
+        raise error
+    return result
+
+
+def _answer_call() -> None:
+    """Read a call from standard input, and write its result to standard output."""
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(2, 1)  # what the function prints is no result
+        sys.path[:] = pickle.load(sys.stdin.buffer)
+        function, args = pickle.load(sys.stdin.buffer)
+        result, error = None, None
+        try:
+            result = function(*args)
+        except Exception as raised:  # noqa: BLE001 - the caller handles it
+            raised.add_note(traceback.format_exc())
+            error = raised
+        pickle.dump((result, error), output)
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
+    _answer_call()

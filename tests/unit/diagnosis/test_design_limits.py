@@ -1,4 +1,4 @@
-"""Placements and unlike links that may cost time."""
+"""Placements and links that may cost time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from chakram.diagnosis.design_limits import _placements, _unlike_links
+from chakram.diagnosis.design_limits import _links_of, _placements
 from chakram.plan.placement import PlacementOptions
 from chakram.topology.common_topologies import LinkKind, single_switch
 from chakram.topology.multi_tier_topologies import leaf_spine
@@ -55,14 +55,14 @@ def test_their_ranks_are_packed_and_nothing_else_changes() -> None:
 
 
 def test_links_that_are_slower_or_longer_by_design_are_limits() -> None:
-    assert list(_unlike_links(FABRIC)) == []
+    assert list(_links_of(FABRIC)) == []
     slow = {"h0-leaf0": 10**8, "h1-leaf0": 10**8}
     links = tuple(
         replace(link, rate_bps=slow.get(link.name, link.rate_bps), delay_ns=500)
         for link in FABRIC.links
     )
     links = (*links[:-1], replace(links[-1], delay_ns=5000))
-    rates, long = _unlike_links(replace(FABRIC, links=links))
+    rates, long, delays = _links_of(replace(FABRIC, links=links))
     assert str(rates.suspect) == "uneven link rates at h0-leaf0, h1-leaf0"
     assert rates.suspect.remedy == "at 1Gbit/s like similar links, not 100Mbit/s"
     changed = rates.change(cast("Any", JOBS))
@@ -70,3 +70,6 @@ def test_links_that_are_slower_or_longer_by_design_are_limits() -> None:
     assert str(long.suspect) == f"long link at {links[-1].name}"
     assert long.suspect.remedy == "with a delay of 500ns like similar links, not 5us"
     assert long.change(cast("Any", JOBS)).link_delays_ns == {links[-1].name: 500}
+    assert str(delays.suspect) == "propagation at all links"
+    shorter = {link.name: link.delay_ns // 10 for link in links}
+    assert delays.change(cast("Any", JOBS)).link_delays_ns == shorter
