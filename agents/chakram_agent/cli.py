@@ -69,6 +69,14 @@ def parser() -> argparse.ArgumentParser:
         f"can open, or on TCP with certificates on both sides.\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _add_connection(verb)
+    _add_limits(verb)
+    verb.add_argument("--verbose", action="store_true", help="log sessions and phases")
+    return top
+
+
+def _add_connection(verb: argparse.ArgumentParser) -> None:
+    """Add the options for the connection to a controller."""
     verb.add_argument(
         "--listen",
         metavar="ADDRESS",
@@ -119,6 +127,10 @@ def parser() -> argparse.ArgumentParser:
             "then control the agent"
         ),
     )
+
+
+def _add_limits(verb: argparse.ArgumentParser) -> None:
+    """Add the options for traffic, metrics, processes and the end of the agent."""
     verb.add_argument(
         "--allow",
         action="append",
@@ -170,8 +182,6 @@ def parser() -> argparse.ArgumentParser:
             "--token-file, 10min)"
         ),
     )
-    verb.add_argument("--verbose", action="store_true", help="log sessions and phases")
-    return top
 
 
 def serve_options(arguments: argparse.Namespace) -> ServeOptions:

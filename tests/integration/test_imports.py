@@ -104,7 +104,8 @@ def test_command_imports_no_other_command() -> None:
     assert {each for each in loaded if each.startswith("chakram.cli.")} == {
         "chakram.cli.common",
         "chakram.cli.common.examples",
-        "chakram.cli.gate",
+        "chakram.cli.results",
+        "chakram.cli.results.gate",
         "chakram.cli.common.options",
         "chakram.cli.common.plain_values",
     }

@@ -309,9 +309,7 @@ class Dcqcn(CongestionControl):
         self._decrease_heard = False
         self._increase_ns = _NEVER
         # Increase stages and bytes since the last cut.
-        self._time_stage = 0
-        self._byte_stage = 0
-        self._bytes = 0
+        self._time_stage = self._byte_stage = self._bytes = 0
         self.cuts = 0
         self.rate_bps = line_rate_bps
         self.is_pacing = False

@@ -13,7 +13,7 @@ from chakram import simulate
 from chakram.cli import main
 from chakram.run_directory.reader import RunResults
 from tests.run_directories import STARTED
-from tests.unit.cli.test_runs import make_run
+from tests.unit.cli.results.test_runs import make_run
 
 EXPERIMENT = {
     "version": 1,

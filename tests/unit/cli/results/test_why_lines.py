@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
-from chakram.cli.why import _fault_lines, _tested, _unlike
+from chakram.cli.results.why import _fault_lines, _tested, _unlike
 
 SLOW = Suspect(cause="slow link", place="a-b up")
 HASH = Suspect(cause="hash imbalance", place="leaf1", evidence="uneven")

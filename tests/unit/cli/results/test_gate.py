@@ -13,7 +13,7 @@ from chakram import simulate
 from chakram.cli import main
 from tests.support import REPO_ROOT
 from tests.unit.cli.common.test_examples import found
-from tests.unit.cli.test_compare import experiment, simulated
+from tests.unit.cli.results.test_compare import experiment, simulated
 
 __all__ = ["experiment"]  # a fixture
 
