@@ -20,7 +20,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from statistics import fmean
 from typing import Any
@@ -212,8 +212,8 @@ class Expression:
             case ast.BoolOp(op=how, values=values):
                 return _joined(map(of, values), isinstance(how, ast.Or))
             case ast.UnaryOp(op=ast.Not(), operand=inner):
-                value = of(inner)
-                return None if value is None else not value
+                truth = _truth(of(inner))
+                return None if truth is None else not truth
             case ast.UnaryOp(op=how, operand=inner):
                 value = _number(of(inner))
                 return (
@@ -223,18 +223,15 @@ class Expression:
                 a, b = _number(of(left)), _number(of(right))
                 return None if a is None or b is None else _ARITHMETIC[type(how)](a, b)
             case ast.IfExp(test=test, body=body, orelse=otherwise):
-                truth = of(test)
+                truth = _truth(of(test))
                 return None if truth is None else of(body if truth else otherwise)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 values = [of(left), *map(of, others)]
-                if len(ops) == 1:
-                    return _compared(_COMPARISONS[type(ops[0])], *values)
-                return _joined(
-                    (
+                return _all_hold(
+                    [
                         _compared(_COMPARISONS[type(how)], values[at], values[at + 1])
                         for at, how in enumerate(ops)
-                    ),
-                    False,
+                    ]
                 )
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return _called(name, [of(each) for each in arguments])
@@ -304,24 +301,59 @@ def _number(value: Any) -> Any:
     raise TypeError(f"{str(value)[:40]!r} is not a number")
 
 
-def _joined(values: Any, decisive: bool) -> bool | None:
+def _truth(value: Any) -> bool | None:
+    """Return whether a value is true, or None if it is unknown."""
+    if isinstance(value, list) and any(
+        each is None or isinstance(each, bool | list) for each in value
+    ):
+        raise TypeError(
+            "a list of truth values is neither true nor false; use all(...) or any(...)"
+        )
+    return None if value is None else bool(value)
+
+
+def _joined(values: Iterable[Any], decisive: bool) -> bool | None:
     """Return the ``or`` of some values, or their ``and`` if *decisive* is False."""
     unknown = False
     for value in values:
-        if value is None:
+        truth = _truth(value)
+        if truth is None:
             unknown = True
-        elif bool(value) is decisive:
+        elif truth is decisive:
             return decisive
     return None if unknown else not decisive
 
 
+def _all_hold(compared: list[Any]) -> Any:
+    """Return the ``and`` of comparisons, for each member if some are lists."""
+    if len(compared) == 1:
+        return compared[0]
+    lengths = {len(each) for each in compared if isinstance(each, list)}
+    if not lengths:
+        return _joined(compared, False)
+    if len(lengths) > 1:
+        raise TypeError("it compares with lists of different lengths")
+    (length,) = lengths
+    columns = [each if isinstance(each, list) else [each] * length for each in compared]
+    return [_joined(row, False) for row in zip(*columns, strict=True)]
+
+
 def _compared(how: Callable[[Any, Any], bool], a: Any, b: Any) -> Any:
-    if how in (_COMPARISONS[ast.In], _COMPARISONS[ast.NotIn]):
+    is_membership = how in (_COMPARISONS[ast.In], _COMPARISONS[ast.NotIn])
+    if isinstance(a, list) and (is_membership or not isinstance(b, list)):
+        return [_compared(how, each, b) for each in a] or None
+    if is_membership:
         return None if a is None or b is None or b == [] else how(a, b)
-    if isinstance(a, list) and not isinstance(b, list):
-        return [_compared(how, each, b) for each in a]
     if isinstance(b, list) and not isinstance(a, list):
-        return [_compared(how, a, each) for each in b]
+        return [_compared(how, a, each) for each in b] or None
+    if isinstance(a, list):
+        if how not in (_COMPARISONS[ast.Eq], _COMPARISONS[ast.NotEq]):
+            raise TypeError(
+                "it compares two lists; use `each`, which compares each member with "
+                "the same member of the baseline"
+            )
+        if None in a or None in b:
+            return None
     return None if a is None or b is None else how(a, b)
 
 
