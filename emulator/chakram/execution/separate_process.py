@@ -11,7 +11,6 @@ from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from typing import TypeVar
 
-from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import RunFailed
 
 _T = TypeVar("_T")
@@ -67,5 +66,8 @@ def _answer_call() -> None:
 
 
 if __name__ == "__main__":
+    # Other systems import this module, but have no such signals.
+    from chakram.fabric.child_processes import die_with_parent
+
     die_with_parent(int(sys.argv[1]))
     _answer_call()
