@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from chakram.foundation.units import format_size
 from chakram.predict.simulator.burst_size import (
-    BURSTS_TARGET,
+    coarse_burst,
     longest_path,
     plan_traffic,
 )
@@ -79,8 +79,8 @@ def cost_at_level(level: str, messages: int) -> Cost:
 def cost_of_packets(plan: Plan, topology: Topology) -> Cost:
     """Return the cost at level ``packet``, for all iterations of a plan."""
     traffic = plan_traffic(plan, iterations=max(plan.planned_iterations().values()))
-    # Beyond this number, bursts are longer.
-    bursts = min(traffic.packets, max(BURSTS_TARGET, traffic.messages))
+    coarse = coarse_burst(plan, topology, traffic)
+    bursts = max(traffic.packets // coarse, traffic.messages)
     queue_pairs = sum(len(rank.queue_pairs) for rank in plan.ranks())
     return Cost(
         messages=traffic.messages,

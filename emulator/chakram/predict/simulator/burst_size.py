@@ -3,8 +3,7 @@
 A simulated event costs the same for one packet as for many, so large jobs are simulated
 in bursts. The cost is accuracy: every node stores a whole burst before it forwards it.
 With b packets in a burst, a message takes about ``(b - 1) x links`` packet times
-longer. The window must also have room for one burst per link of the path plus one more,
-or the sender stalls.
+longer. The window must also have room for these bursts, or the sender stalls.
 """
 
 from __future__ import annotations
@@ -30,6 +29,15 @@ _TOLERANCE = 20
 """Inverse of the maximum slowdown of a message by bursts: 1/20."""
 
 _MOST_PACKETS = 64
+
+_MORE_BURSTS = 2
+"""Bursts that a window must hold in addition to one per link: a whole burst leaves the
+sender, and a whole one is acknowledged."""
+
+_BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
+
+_BURSTS_TO_KMIN = 4
+"""Bursts that the smallest threshold of ECN marks must hold."""
 
 _SAMPLED_POSITIONS = 16
 
@@ -67,7 +75,35 @@ class Traffic:
         return self.squares // self.packets if self.packets else 0
 
 
-def burst_packets_for(traffic: Traffic, *, window_packets: int, links: int) -> int:
+def coarse_burst(plan: Plan, topology: Topology, traffic: Traffic) -> int:
+    """Return the number of packets that cross a link as one, by size of the plan.
+
+    Args:
+        plan: The plan.
+        topology: The fabric.
+        traffic: Traffic of all iterations.
+    """
+    transport = plan.agents[0].transport
+    links = longest_path(topology)
+    # The window also holds packets that propagate, and those that await an ACK.
+    round_trip_ns = 2 * links * max(link.delay_ns for link in topology.links)
+    fastest_bps = max(topology.host_link(each).rate_bps or 0 for each in topology.hosts)
+    busy_bytes = round_trip_ns * fastest_bps // _BIT_NS
+    busy_bytes += transport.ack_interval_packets * transport.path_mtu
+    coarse = burst_packets_for(
+        traffic,
+        spare_packets=(transport.window_bytes - busy_bytes) // transport.path_mtu,
+        links=links,
+    )
+    kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
+    if kmin_bytes:
+        # A burst enters a queue as a whole, so it must be small compared with these.
+        limit = min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu)
+        coarse = min(coarse, max(1, limit))
+    return coarse
+
+
+def burst_packets_for(traffic: Traffic, *, spare_packets: int, links: int) -> int:
     """Return the number of packets of *traffic* to simulate as one burst.
 
     The result is the smallest number that keeps the number of bursts below
@@ -77,12 +113,12 @@ def burst_packets_for(traffic: Traffic, *, window_packets: int, links: int) -> i
 
     Args:
         traffic: Traffic of all iterations.
-        window_packets: Maximum number of packets in flight of a queue pair.
+        spare_packets: Packets of a window beyond those that keep an idle path busy.
         links: Number of links on the longest path.
     """
     enough = -(-traffic.packets // BURSTS_TARGET)
     accurate = 1 + traffic.typical_packets() // (_TOLERANCE * max(1, links))
-    flowing = window_packets // (links + 1)
+    flowing = spare_packets // (links + _MORE_BURSTS)
     return max(1, min(enough, accurate, flowing, _MOST_PACKETS))
 
 

@@ -16,11 +16,7 @@ from chakram.plan.plan import (
     RunSettings,
 )
 from chakram.predict.routing import Router, ports_of
-from chakram.predict.simulator.burst_size import (
-    burst_packets_for,
-    longest_path,
-    plan_traffic,
-)
+from chakram.predict.simulator.burst_size import coarse_burst, plan_traffic
 from chakram.predict.simulator.flow_routes import FlowRoutes
 from chakram.predict.simulator.samples import FabricSampler
 from chakram.predict.simulator.switch_fabric import SwitchFabric
@@ -38,7 +34,6 @@ from chakram.topology.topology import Topology
 
 _NAMED_PORTS = 3
 _NAMED_WAITS = 3
-_BURSTS_TO_KMIN = 4
 _MANY_QUEUE_PAIRS = 1 << 11
 """Number of queue pairs above which 4 KiB pages no longer fit the TLB."""
 
@@ -269,27 +264,11 @@ def _bursts(
     if asked is not None:
         return asked, True, topology
     burst_packets = plan.agents[0].transport.max_burst_packets
-    coarse = _coarse_burst(plan, topology, iterations)
+    coarse = coarse_burst(plan, topology, plan_traffic(plan, iterations=iterations))
     if coarse > 1 and not (topology.is_shaped and burst_packets >= coarse):
         # Bursts this long do not occur in a lab, so wires store them whole.
         return coarse, True, replace(topology, is_shaped=False)
     return burst_packets, topology.is_shaped, topology
-
-
-def _coarse_burst(plan: Plan, topology: Topology, iterations: int) -> int:
-    """Return the number of packets that cross a link as one, by size of the plan."""
-    transport = plan.agents[0].transport
-    coarse = burst_packets_for(
-        plan_traffic(plan, iterations=iterations),
-        window_packets=transport.window_bytes // transport.path_mtu,
-        links=longest_path(topology),
-    )
-    kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
-    if kmin_bytes:
-        # A burst enters a queue as a whole, so it must be small compared with these.
-        limit = min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu)
-        coarse = min(coarse, max(1, limit))
-    return coarse
 
 
 def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:

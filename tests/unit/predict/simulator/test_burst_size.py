@@ -39,36 +39,36 @@ def traffic(messages: int, packets: int) -> Traffic:
 
 def test_small_jobs_are_simulated_packet_by_packet() -> None:
     for each in (Traffic(), traffic(1, 1), traffic(1_000, BURSTS_TARGET // 1_000)):
-        assert burst_packets_for(each, window_packets=1 << 20, links=2) == 1
+        assert burst_packets_for(each, spare_packets=1 << 20, links=2) == 1
 
 
 def test_large_jobs_get_as_many_packets_as_keep_bursts_below_the_target() -> None:
     for factor in (2, 5, 30):
         job = traffic(factor, BURSTS_TARGET)
-        assert burst_packets_for(job, window_packets=1 << 20, links=2) == factor
+        assert burst_packets_for(job, spare_packets=1 << 20, links=2) == factor
     just_over = traffic(1, BURSTS_TARGET + 1)
-    assert burst_packets_for(just_over, window_packets=1 << 20, links=2) == 2
+    assert burst_packets_for(just_over, spare_packets=1 << 20, links=2) == 2
 
 
 def test_no_burst_is_larger_than_a_port_allows() -> None:
     job = traffic(10_000, BURSTS_TARGET)
-    assert burst_packets_for(job, window_packets=1 << 20, links=2) == 64
+    assert burst_packets_for(job, spare_packets=1 << 20, links=2) == 64
 
 
 def test_a_message_loses_a_twentieth_of_its_time_at_most() -> None:
     for packets in (1, 39, 40, 400, 4_000):
         job = traffic(10**9, packets)
         for links in (1, 2, 4):
-            burst = burst_packets_for(job, window_packets=1 << 20, links=links)
+            burst = burst_packets_for(job, spare_packets=1 << 20, links=links)
             assert burst == 1 or (burst - 1) * links <= packets / 20
 
 
-def test_the_window_holds_a_burst_on_every_link_and_one_more() -> None:
+def test_the_window_holds_a_burst_on_every_link_and_two_more() -> None:
     job = traffic(10**4, 10**6)
-    assert burst_packets_for(job, window_packets=16, links=2) == 5
-    assert burst_packets_for(job, window_packets=16, links=4) == 3
-    assert burst_packets_for(job, window_packets=1, links=4) == 1
-    assert burst_packets_for(job, window_packets=0, links=0) == 1
+    assert burst_packets_for(job, spare_packets=16, links=2) == 4
+    assert burst_packets_for(job, spare_packets=18, links=4) == 3
+    assert burst_packets_for(job, spare_packets=1, links=4) == 1
+    assert burst_packets_for(job, spare_packets=-9, links=0) == 1
 
 
 def test_many_small_messages_do_not_hide_that_most_packets_are_in_large_ones() -> None:

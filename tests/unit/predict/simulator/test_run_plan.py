@@ -15,7 +15,8 @@ from chakram.predict.simulator import burst_size
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.records.row_layout import QUEUE_PAIR_FIELDS
 from chakram.switch.faults import LinkFault
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.common_topologies import LinkKind, single_switch
+from chakram.topology.multi_tier_topologies import leaf_spine
 from chakram.topology.topology import EcnThresholds
 from tests.made_plans import (
     collective,
@@ -157,6 +158,29 @@ def test_jobs_above_the_target_are_simulated_in_bursts(
     coarse = simulate(plan, topology)
     assert coarse.burst_packets == 3
     assert 0.95 * exact.end_ns < coarse.end_ns < 1.05 * exact.end_ns
+
+
+@pytest.mark.parametrize("ack_interval", [1, 15, 30])
+def test_bursts_fit_into_the_window_beside_packets_that_await_acknowledgment(
+    monkeypatch: pytest.MonkeyPatch, ack_interval: int
+) -> None:
+    transport = TransportPlan(
+        window_bytes=60 * 4096, ack_interval_packets=ack_interval, path_mtu=4096
+    )
+    link = LinkKind(rate_bps=100 * 10**9, delay_ns=500)
+    topology = leaf_spine(4, 4, 1, uplinks=4, host=link, uplink=link)
+    world = world_group(4)
+    operations = [collective("all_reduce", SIZE)]
+    plan = make_plan(
+        [program(rank, world, operations) for rank in range(4)],
+        topology,
+        transport=transport,
+    )
+    exact = simulate(plan, topology)
+    monkeypatch.setattr(burst_size, "BURSTS_TARGET", 1)
+    coarse = simulate(plan, topology)
+    assert coarse.burst_packets > 1
+    assert coarse.end_ns < 1.05 * exact.end_ns
 
 
 def test_hanging_job_is_ended_with_its_waiting_ranks() -> None:
