@@ -303,10 +303,13 @@ class _Judge:
             return time_ns
         if part is Part.SERIALISE:
             return message.slow_ns or 0
+        made_up_ns = max(0, self._transfer_ns(message) - (message.transfer_ns or 0))
+        if part is Part.PACE:
+            # While a port sends packets ahead of its wire, their pace is its rate.
+            return max(0, time_ns - made_up_ns)
         if part is Part.OWN_PORT and self._way_ns(message) is not None:
             # After a delay, a port sends faster until it catches up.
-            made_up_ns = self._transfer_ns(message) - (message.transfer_ns or 0)
-            return time_ns - max(0, made_up_ns)
+            return time_ns - max(0, made_up_ns - (message.pace_ns or 0))
         if part is Part.TRANSFER:
             if self._way_ns(message) is None:
                 return time_ns - self._transfer_ns(message)

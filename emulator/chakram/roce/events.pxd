@@ -23,6 +23,7 @@ cdef class MessageParts:
     cdef public long long slow_port
     cdef public long long host_pause_ns
     cdef public long long host_own_ns
+    cdef public long long host_alone_ns
 
     cpdef object begin(self)
     @cython.locals(rest_ns="long long", own_ns="long long")

@@ -58,12 +58,15 @@ class MessageParts:
         slow_port: Port of the last link with a reduced rate.
         host_pause_ns: How long the port of the host was paused while the packet waited
             there.
-        host_own_ns: Time that the host's port spent on earlier packets of the message
-            that left the queue pair together with this packet.
+        host_own_ns: Time that the host's port would have spent on earlier packets of
+            the message while this packet waited there, without other messages.
+        host_alone_ns: When the host's port would have sent all packets of the message
+            that left the queue pair so far, without other messages.
     """
 
     __slots__ = (
         "departed_ns",
+        "host_alone_ns",
         "host_own_ns",
         "host_pause_ns",
         "left_ns",
@@ -108,6 +111,7 @@ class MessageParts:
         self.slow_port = _UNKNOWN
         self.host_pause_ns = 0
         self.host_own_ns = 0
+        self.host_alone_ns = 0
 
     def conclude(self) -> None:
         """Add the time from the first to the last departure of the last packet.

@@ -806,12 +806,20 @@ def test_loss_is_located_at_the_largest_share_of_retransmissions() -> None:
 
 def test_delay_that_a_port_makes_up_is_not_lost() -> None:
     # Its two packets before the last take 100 ns at the rate of the port.
-    fast = SEEN._replace(packets=3, transfer_ns=40)
+    fast = SEEN._replace(packets=3, transfer_ns=40, pace_ns=0)
     assert one(seen(Part.OWN_PORT, 90, fast)) == ("own port", "rank 0", 30)
     assert seen(Part.OWN_PORT, 60, fast) == []
     slow = SEEN._replace(packets=3, transfer_ns=120)
     assert one(seen(Part.OWN_PORT, 90, slow)) == ("own port", "rank 0", 90)
     assert one(seen(Part.OWN_PORT, 90, fast, ways_ns={})) == ("own port", "rank 0", 90)
+
+
+def test_pace_at_the_rate_of_the_port_is_not_lost() -> None:
+    ahead = SEEN._replace(packets=3, transfer_ns=40, pace_ns=90)
+    assert one(seen(Part.PACE, 90, ahead))[2] == 30
+    assert seen(Part.PACE, 60, ahead) == []
+    # The time that pacing makes up is not also made up by the port.
+    assert one(seen(Part.OWN_PORT, 90, ahead)) == ("own port", "rank 0", 90)
 
 
 def test_a_place_with_a_fault_is_named_with_it() -> None:

@@ -100,7 +100,7 @@ cdef class VirtualFabric(Wires):
     @cython.locals(
         path="Py_ssize_t", flow=int, packets=Packets, host=int, destination="long long",
         dscp=int, count=int, each=int, first=int, slot="long long",
-        own_bytes="long long", rate_bps="long long", port=Port, parts=MessageParts,
+        alone_ns="long long", rate_bps="long long", port=Port, parts=MessageParts,
         endpoint=Endpoint, key="long long", flow_number="long long", position="long long",
         attempt="long long",
     )

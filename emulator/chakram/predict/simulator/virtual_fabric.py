@@ -359,11 +359,11 @@ class VirtualFabric(Wires):
             path = self._find_path(index, burst, key)
         flow = self._flows[path]
         if flow < 0:
-            for parts in burst.parts_of or (burst.parts,):
-                if parts is not None and parts.received_ns < 0:
-                    parts.sent_ns = parts.departed_ns = self.now_ns
-                    parts.queue_ns = parts.switch_pause_ns = parts.serialise_ns = 0
-                    parts.slow_ns = 0
+            for each_of in burst.parts_of or (burst.parts,):
+                if each_of is not None and each_of.received_ns < 0:
+                    each_of.sent_ns = each_of.departed_ns = self.now_ns
+                    each_of.queue_ns = each_of.switch_pause_ns = 0
+                    each_of.serialise_ns = each_of.slow_ns = 0
             self._local.append((self._receivers[path], burst))
             place = len(self._local) - 1
             self._events.add(self.now_ns, place << KIND_BITS | _LOCAL)
@@ -385,7 +385,7 @@ class VirtualFabric(Wires):
         count = burst.count
         each = count if self._whole_bursts else 1
         first = 0
-        own_bytes = 0
+        parts = burst.parts
         port = self._ports[host]
         rate_bps = port.rate_bps
         while first < count:
@@ -405,9 +405,11 @@ class VirtualFabric(Wires):
             )
             packets.cells[slot + COUNT] = each
             packets.cells[slot + SENT] = self.now_ns
-            if burst.parts is not None and rate_bps > 0:
-                packets.cells[slot + OWN_NS] = own_bytes * _BIT_NS // rate_bps
-                own_bytes += packets.cells[slot + SIZE]
+            if parts is not None and rate_bps > 0:
+                alone_ns = max(parts.host_alone_ns, self.now_ns)
+                packets.cells[slot + OWN_NS] = alone_ns - self.now_ns
+                alone_ns += packets.cells[slot + SIZE] * _BIT_NS // rate_bps
+                parts.host_alone_ns = alone_ns
             while slot >> _SLOT_BITS >= len(self._bursts):
                 self._bursts.append(None)
             self._bursts[slot >> _SLOT_BITS] = burst

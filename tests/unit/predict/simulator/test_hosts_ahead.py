@@ -36,6 +36,17 @@ def test_packets_ahead_of_the_wire_are_sent_again_after_a_loss() -> None:
     assert ahead > 1.2 * from_the_wire > 0
 
 
+def test_packets_of_the_same_message_ahead_of_the_wire_are_transfer() -> None:
+    result = simulate_plan(
+        ring(1 << 20, transport=TransportPlan(window_bytes=1 << 20, saves_up=True)),
+        fabric(),
+        switching=Switching(ecmp=Dealt(), profile=Profile()),
+    )
+    for flow in flow_rows(result.records):
+        time_ns = flow.last_acked_ns - flow.first_sent_ns
+        assert flow.own_port_ns < 0.05 * time_ns < flow.transfer_ns
+
+
 def test_without_loss_it_makes_no_difference_to_be_ahead() -> None:
     on_time_ns, _ = simulated(saves_up=False)
     ahead_ns, _ = simulated(saves_up=True)
