@@ -150,3 +150,32 @@ def test_more_links_than_addresses_are_reported() -> None:
 async def test_forwarding_hosts_are_refused_in_labs() -> None:
     with pytest.raises(FabricError, match="a ring of 4 nodes can only be simulated"):
         await fabric("ring").start_lab("no-lab", seed=1, lifetime="run")
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        (["5Gbit", "9Gbit", "9Gbit"], 9 * 10**9),
+        (["5Gbit", None, None], 10**9),
+        (["5Gbit", "9Gbit", None], 9 * 10**9),
+    ],
+)
+def test_ports_of_a_graph_have_the_rate_of_most_links_of_hosts(
+    rates: list[str | None], expected: int
+) -> None:
+    graph = {
+        "hosts": ["a", "b", "c"],
+        "switches": ["s", "t"],
+        "links": [
+            *({"ends": [h, "s"], "rate": r} for h, r in zip("abc", rates, strict=True)),
+            {"ends": ["s", "t"], "rate": "90Gbit"},
+        ],
+    }
+    shape = settings("graph", **graph).shape
+    assert shape is not None
+    assert shape.port_rate_bps(LINKS) == expected
+    without = LinksSettings.model_validate({})
+    graph["links"] = [{"ends": [host, "s"]} for host in "abc"]
+    shape = settings("graph", **graph).shape
+    assert shape is not None
+    assert shape.port_rate_bps(without) is None

@@ -107,8 +107,11 @@ class NamespaceFabric(LocalFabric):
 
     @property
     def port_rate_bps(self) -> int | None:
-        """The rate of the hosts' links."""
-        return self.links.host.rate_bps
+        """The usual rate of the hosts' links."""
+        shape = self.topology.shape
+        if shape is None:
+            return self.links.host.rate_bps
+        return shape.port_rate_bps(self.links)
 
     @property
     def nports(self) -> int | None:

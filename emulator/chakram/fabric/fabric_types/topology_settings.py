@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -76,6 +77,10 @@ class Shape(Model, ABC):
         """Return the server that a host is a port of, by default the host itself."""
         return host
 
+    def port_rate_bps(self, links: LinksSettings) -> int | None:
+        """Return the usual rate of hosts' links, or None if they have none."""
+        return links.host.rate_bps
+
 
 class _ServerShape(Shape):
     """A shape whose hosts may be ports of servers."""
@@ -123,6 +128,17 @@ class GraphShape(Shape):
     def nhosts(self) -> int:
         """Number of hosts."""
         return len(self.hosts)
+
+    def port_rate_bps(self, links: LinksSettings) -> int | None:
+        """Return the most frequent rate of hosts' links, the highest of several."""
+        hosts = {*self.hosts}
+        rates = Counter(
+            links.host.rate_bps if each.rate_bps is None else each.rate_bps
+            for each in self.links
+            if hosts & {*each.ends}
+        )
+        del rates[None]
+        return max(rates, key=lambda rate: (rates[rate], rate or 0), default=None)
 
     def describe(self) -> str:
         """Return the shape as text."""
