@@ -243,15 +243,19 @@ def test_savings_are_those_of_the_whole_run_if_iterations_differ(
     assert document["saving_without_faults"]["share"] == cause["saving"]["share"]
 
 
+@pytest.mark.parametrize(
+    "packets", [[], [{"action": "drop", "destination": 1, "nth": 20, "every": 500}]]
+)
 def test_all_uneven_switches_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], packets: list[dict[str, Any]]
 ) -> None:
-    shift = {"order": "shift", "shift": 4, "size": "100KB"}
+    shift = {"order": "shift", "shift": 4, "size": "1MB"}
     document = why(
         tmp_path,
         capsys,
         jobs=[{"name": "j", "trace": {"synth": "permutation", "ranks": 8, **shift}}],
         transport={"source_ports": [5000]},
+        faults={"packets": packets},
         fabric={
             "kind": "namespaces",
             "topology": {"clos": {"leaves": 2, "spines": 4, "hosts_per_leaf": 4}},
@@ -260,7 +264,7 @@ def test_all_uneven_switches_are_named(
     )
     first = document["first"]
     # Two of the four flows of each leaf share an uplink.
-    assert (first["cause"], first["place"]) == ("hash imbalance", "leaf1, leaf0")
+    assert (first["cause"], first["place"]) == ("hash imbalance", "leaf0, leaf1")
     assert "carries 2.00 times the mean" in first["evidence"]
     # Charges name one of them each.
     assert first["lost_ns"] > 0

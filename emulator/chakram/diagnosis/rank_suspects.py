@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from statistics import fmean, median_high, median_low
@@ -134,7 +134,7 @@ def _with_same_work(ranks: Sequence[_Rank]) -> Iterator[Sequence[_Rank]]:
     if 2 * len(typical) >= len(ranks):
         yield alike
         return
-    similar = _similar(ranks)
+    similar = _similar(ranks, _after_start)
     yield from (each for each in similar if len(each) > 1)
     # Numbers in names are those of layers, micro-batches or requests.
     single = [
@@ -142,16 +142,22 @@ def _with_same_work(ranks: Sequence[_Rank]) -> Iterator[Sequence[_Rank]]:
         for each in similar
         if len(each) == 1
     ]
-    yield from (each for each in _similar(single) if len(each) >= _FEWEST)
+    yield from (each for each in _similar(single, _all_rows) if len(each) >= _FEWEST)
 
 
-def _similar(ranks: Sequence[_Rank]) -> list[list[_Rank]]:
-    """Return groups of ranks that have nearly all computing time in the same names."""
+def _similar(
+    ranks: Sequence[_Rank], rows_of: Callable[[_Rank], Collection[_Key]]
+) -> list[list[_Rank]]:
+    """Return groups of ranks that have nearly all computing time in the same names.
+
+    *rows_of* returns the computations of a rank that its peers must have.
+    """
     found: list[list[_Rank]] = []
     same = grouped((frozenset(rank.rows), rank) for rank in ranks)
     for each in sorted(same.values(), key=len, reverse=True):
         for known in found:
-            if _has_most(known[0], each[0]) and _has_most(each[0], known[0]):
+            pairs = ((known[0], each[0]), (each[0], known[0]))
+            if all(_has_most(one, other, rows_of(other)) for one, other in pairs):
                 known += each
                 break
         else:
@@ -159,9 +165,25 @@ def _similar(ranks: Sequence[_Rank]) -> list[list[_Rank]]:
     return found
 
 
-def _has_most(rank: _Rank, other: _Rank) -> bool:
-    """Return whether a rank has nearly all computations of another."""
-    added_ns = sum(other.amount_ns(key) for key in other.rows if key not in rank.rows)
+def _lead_ns(rank: _Rank) -> int:
+    """Return the computing time of a rank before its first message."""
+    first = _first_message(rank.program)
+    return sum(rank.amount_ns(key) for key, row in rank.rows.items() if row < first)
+
+
+def _after_start(rank: _Rank) -> Collection[_Key]:
+    """Return the computations from the first message on, as a rank may begin late."""
+    first = _first_message(rank.program)
+    return [key for key, row in rank.rows.items() if row >= first]
+
+
+def _all_rows(rank: _Rank) -> Collection[_Key]:
+    return rank.rows
+
+
+def _has_most(rank: _Rank, other: _Rank, keys: Collection[_Key]) -> bool:
+    """Return whether a rank has nearly all of the computations *keys* of another."""
+    added_ns = sum(other.amount_ns(key) for key in keys if key not in rank.rows)
     return added_ns <= _ADDED * other.program.columns.compute_ns
 
 
@@ -252,7 +274,9 @@ def _odd_among(
     expected = _expected_ns(ranks)
     clear_ns = _least_excess_ns(ranks, expected)
     least_ns = _LEAST_EXCESS * time_ns
-    for rank, expected_ns in zip(ranks, expected, strict=True):
+    leads_ns = [_lead_ns(rank) for rank in ranks]
+    usual_lead_ns = median_low(leads_ns)
+    for rank, expected_ns, lead_ns in zip(ranks, expected, leads_ns, strict=True):
         program, rows = rank
         columns = program.columns
         place = f"{named} {program.rank}"
@@ -268,6 +292,9 @@ def _odd_among(
             longer = {key: extra_ns[key] for key in keys if extra_ns[key] > 0}
             # Measured times vary, so some are longer and others shorter.
             net_ns = sum(extra_ns[key] for key in keys)
+            if cause == "late rank":
+                # Peers may compute as long before their first message.
+                net_ns = min(net_ns, lead_ns - usual_lead_ns)
             if not longer or net_ns < bound_ns:
                 continue
             most = max(longer, key=lambda key: (longer[key], key))

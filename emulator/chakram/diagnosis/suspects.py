@@ -21,6 +21,7 @@ from chakram.diagnosis.counterfactual import Case, Change
 from chakram.diagnosis.design_limits import limits_of, other_jobs
 from chakram.diagnosis.foreign_traffic import ADVICE as FOREIGN_ADVICE
 from chakram.diagnosis.foreign_traffic import FOREIGN
+from chakram.diagnosis.path_choices import bytes_by_choice, even_spread
 from chakram.diagnosis.rank_suspects import (
     RANK_ADVICE,
     odd_ranks,
@@ -265,16 +266,13 @@ def _hashes(
     if switches is not None and switches.to_profile(1500).balancing != "hash":
         return
     uneven: dict[str, tuple[float, float]] = {}
-    groups: dict[str, list[LinkRecord]] = {}
-    for link in links:
-        if link.equal_cost is not None:
-            groups.setdefault(link.equal_cost, []).append(link)
-    for name, members in groups.items():
-        mean = sum(each.bytes for each in members) / len(members)
-        if len(members) > 1 and mean:
-            most = max(each.bytes for each in members) / mean
-            excess = (most - 1) * mean / (members[0].rate_bps or 1)
-            switch = name.rpartition("#")[0]
+    rates_bps = {each.port: each.rate_bps for each in links}
+    for hops, carried in bytes_by_choice(run).items():
+        mean = carried.total() / len(hops)
+        if mean:
+            most = max(carried.values()) / mean
+            excess = (most - 1) * mean / (rates_bps.get(str(hops[0])) or 1)
+            switch = hops[0].node
             uneven[switch] = max(uneven.get(switch, (0.0, 0.0)), (most, excess))
     worst, _ = max(uneven.values(), default=(0.0, 0.0))
     if worst < _UNEVEN:
@@ -293,15 +291,36 @@ def _hashes(
     unknown = " (as counted; its flows are unknown)" * isinstance(
         run.ecmp, AssignedPaths
     )
+    changes: list[Change] = [
+        lambda of: of.edited(partial(_balance, "round_robin")),
+        lambda of: of.edited(partial(_balance, "adaptive")),
+    ]
+    what = "packets"
+    if _loses(variant):
+        # A receiver that accepts any order does not notice losses, so each would cost
+        # a timeout.
+        changes = [lambda of: replace(of, ecmp=even_spread(run))]
+        what = "flows"
     yield _fault(
         "hash imbalance",
         ", ".join(named[:_NAMED]) + more,
-        lambda of: of.edited(partial(_balance, "round_robin")),
+        changes[0],
         f"an equal-cost path carries {worst:.2f} times the mean of its group{unknown}; "
         "the saving is that of an even spread at all switches",
-        lambda of: of.edited(partial(_balance, "adaptive")),
-        remedy="with switches that spread packets evenly over equal-cost paths",
+        *changes[1:],
+        remedy=f"with switches that spread {what} evenly over equal-cost paths",
         round=1,
+    )
+
+
+def _loses(variant: Variant) -> bool:
+    """Return whether faults of a run lose packets."""
+    faults = variant.experiment.faults
+    return bool(
+        faults.drop
+        or any(each.action in ("drop", "corrupt") for each in faults.packets)
+        or any(each.kind in ("loss", "corruption") for each in faults.links)
+        or any(each.kind in ("loss", "corruption") for each in variant.assumed)
     )
 
 

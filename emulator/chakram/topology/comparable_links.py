@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from statistics import median_high
 
+from chakram.foundation.grouping import grouped
 from chakram.records.run_records import LinkRecord
 
 
@@ -38,11 +39,10 @@ def _medians(
     ends: Mapping[str, tuple[str, str]],
     rates_bps: Mapping[str, int],
 ) -> dict[str, int]:
-    return {
-        name: median_high(rates_bps[each] for each in names)
-        for names in comparable(hosts, ends, rates_bps)
-        for name in names
-    }
+    usual: dict[str, int] = {}
+    for names in comparable(hosts, ends, rates_bps):
+        usual |= dict.fromkeys(names, median_high(rates_bps[name] for name in names))
+    return usual
 
 
 def slower_by_design(
@@ -63,16 +63,20 @@ def slower_by_design(
         for name in names:
             for node in ends[name]:
                 at_node[node].append(name)
-        for rate_bps in sorted({rates_bps[name] for name in names}):
-            alike = [name for name in names if rates_bps[name] == rate_bps]
+        by_rate = grouped((rates_bps[name], name) for name in names)
+        for rate_bps, alike in sorted(by_rate.items()):
+            if rate_bps >= usual_bps:
+                break
             switches = {
                 node
                 for node, own in at_node.items()
-                if node not in known and len(own) > 1 and {*own} <= {*alike}
+                if node not in known
+                and len(own) > 1
+                and all(rates_bps[name] == rate_bps for name in own)
             }
             is_whole = all(not switches.isdisjoint(ends[name]) for name in alike)
             is_many = len(alike) >= min(max(2, len(names) / 2), max(3, len(names) / 4))
-            if rate_bps < usual_bps and (is_many or is_whole):
+            if is_many or is_whole:
                 found.append((alike, usual_bps))
     return found
 

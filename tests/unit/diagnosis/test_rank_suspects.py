@@ -108,6 +108,28 @@ def test_a_slow_rank_is_the_suspect_among_ranks_with_its_work(
     assert suspects(programs) == [("slow compute", f"rank {rank}")]
 
 
+def begins_late(program: RankProgram) -> RankProgram:
+    """Return a program with one more computation, before its first message."""
+    columns = program.columns
+    (first, *_) = columns.rows_of(COMPUTE)
+    amounts = array("q", columns.amounts)
+    amounts[first] += columns.compute_ns
+    names = [columns.name(row).encode() for row in range(len(columns))]
+    names[first] = b"load data"
+    ends = array(columns.name_ends.typecode, itertools.accumulate(map(len, names)))
+    changed = replace(columns, amounts=amounts, names=b"".join(names), name_ends=ends)
+    return replace(program, columns=changed)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_late_rank_is_found_among_the_replicas_of_its_stage(rank: int) -> None:
+    programs = tuple(
+        begins_late(each) if each.rank == rank else each
+        for each in programs_of(JOBS["stages with replicas"])
+    )
+    assert suspects(programs) == [("late rank", f"rank {rank}")]
+
+
 def test_a_stage_without_peers_is_no_suspect() -> None:
     first, *others = programs_of(JOBS["four stages"])
     assert suspects((slower(first, 1.5), *others)) == []

@@ -77,3 +77,12 @@ def test_links_between_switches_of_one_tier_are_peers_whatever_their_names() -> 
 
 def test_links_without_a_rate_are_no_suspects() -> None:
     assert named(single_switch(3, None)) == []
+
+
+@pytest.mark.timeout(20)
+def test_many_links_are_compared_in_little_time() -> None:
+    fabric = single_switch(30_000, GIGABIT)
+    slow = fabric.links[7].name
+    assert named(with_rates(fabric, **{slow.replace("-", "_"): 1})) == [
+        ("slow link", slow)
+    ]
