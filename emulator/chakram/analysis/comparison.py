@@ -240,10 +240,13 @@ def compare(a: Side, b: Side) -> Comparison:
             continue
         common = mine & others
         only[level] = len(mine) - len(common), len(others) - len(common)
+        jobs = {key[1] for key in common} if level in EXPLAINING else set()
         found = [
             _difference(
                 key,
-                a.labels.get(key) or b.labels.get(theirs.get(key, key)) or _label(key),
+                a.labels.get(key)
+                or b.labels.get(theirs.get(key, key))
+                or f"{key[1]}: " * (len(jobs) > 1) + _label(key),
                 a.times.get(key, NOTHING),
                 b.times.get(theirs.get(key, key), NOTHING),
                 len(common),

@@ -299,3 +299,27 @@ def test_critical_paths_stand_beside_one_another_the_largest_part_first(
     ]
     assert [NOMINAL in row[0] for row in table.rows] == [True, False, False]
     assert table.left == 1
+
+
+def test_critical_paths_of_several_jobs_have_rows_by_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [made_run(tmp_path / name, iterations=()) for name in "ab"]
+    sides = {
+        run.path: Side(
+            name=run.path.name,
+            kind="run",
+            explained=True,
+            times={
+                ("part", job, NOMINAL): times_of([[factor * each]], exact=True)
+                for job, each in (("x", 100_000.0), ("y", 10_000.0))
+            },
+        )
+        for run, factor in zip(runs, (1, 2), strict=True)
+    }
+    monkeypatch.setattr(compare_page, "side_of_runs", lambda path, runs: sides[path])
+    (table,) = tables_in(page_of(*runs)["sections"]["What differs"]).values()
+    assert table.rows == (
+        ("x: nominal time of the critical path", "100us", "200us"),
+        ("y: nominal time of the critical path", "10us", "20us"),
+    )
