@@ -21,7 +21,7 @@ _MOST_CELLS = 10_000
 WORLD = "world"
 WORLDS = ("simulate", "run")
 
-_SHORT = {
+SHORT_KEYS = {
     "ranks": "jobs[0].trace.ranks",
     "size": "jobs[0].trace.size",
     "algorithm": "collectives.all_reduce",
@@ -249,7 +249,7 @@ def _check_baseline(suite: Suite, source: str) -> None:
 
 def _long(key: str, base: dict[str, Any]) -> str:
     """Expand a key of a suite to a key of the experiment file."""
-    short = _SHORT.get(key, key)
+    short = SHORT_KEYS.get(key, key)
     if key != "size":
         return short
     try:

@@ -3,7 +3,8 @@
 Each row of the files is one row of the result table of a cell and repetition. The row
 contains the values of the cell's matrix, the iteration time of its job, and the fields
 of ``results`` in ``chakram show --json``. Barriers are omitted. No column depends on
-when or where a cell was run, or by which process.
+when or where a cell was run, or by which process. The value of a matrix key that is
+also the name of a field is in the column of the long key.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from chakram.analysis.comparison import (
     times_of,
 )
 from chakram.collectives.ops import CollectiveOp
+from chakram.config.suite import SHORT_KEYS
 from chakram.foundation.errors import RunDirectoryError
 
 if TYPE_CHECKING:
@@ -75,7 +77,10 @@ def rows(
                     "repetition": repetition,
                     "world": cell.world,
                     "case": cell.case,
-                    **{key: _plain(value) for key, value in cell.values.items()},
+                    **{
+                        SHORT_KEYS[key] if key in _OF_RESULT else key: _plain(value)
+                        for key, value in cell.values.items()
+                    },
                     "job": result["job"],
                     "iteration_ns": iteration.get("mean_ns"),
                     "iteration_cv": iteration.get("cv"),

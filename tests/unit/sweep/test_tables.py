@@ -62,6 +62,13 @@ def test_barriers_are_left_out_and_lists_are_json() -> None:
     assert row["iteration_ns"] is row["iteration_cv"] is None
 
 
+def test_swept_algorithm_and_algorithm_of_the_row_have_separate_columns() -> None:
+    found = outcomes((0, 0))
+    found[0, 0]["document"]["results"][0]["algorithm"] = "direct"
+    row, _ = rows(cells(0, values={"algorithm": "ring"}), found)
+    assert (row["collectives.all_reduce"], row["algorithm"]) == ("ring", "direct")
+
+
 def test_files_hold_the_same_rows(tmp_path: Path) -> None:
     made = rows(cells(0, 1), outcomes((0, 0), (1, 0)))
     # A column of several kinds is one of texts.
