@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -187,6 +187,7 @@ def _cells(suite: Suite, base: dict[str, Any], source: str) -> tuple[Cell, ...]:
     found: list[Cell] = []
     place_of: dict[str, int] = {}
     for case in cases:
+        long_keys = _long_keys((*case.settings, *suite.matrix), base, source)
         for combination in itertools.product(*suite.matrix.values()):
             values = dict(zip(suite.matrix, combination, strict=True))
             settings = {**case.settings, **values}
@@ -205,7 +206,7 @@ def _cells(suite: Suite, base: dict[str, Any], source: str) -> tuple[Cell, ...]:
                     values=values,
                     world=str(world),
                     overrides={
-                        _long(key, base): json.dumps(value)
+                        long_keys[key]: json.dumps(value)
                         for key, value in settings.items()
                     },
                     baseline=None,
@@ -247,14 +248,40 @@ def _check_baseline(suite: Suite, source: str) -> None:
             )
 
 
-def _long(key: str, base: dict[str, Any]) -> str:
+def _long_keys(
+    keys: Sequence[str], base: dict[str, Any], source: str
+) -> dict[str, str]:
+    """Return the keys of the experiment file that the keys of a cell set."""
+    long_keys: dict[str, str] = {}
+    key_of: dict[str, str] = {}
+    for key in keys:
+        long = long_keys[key] = _long(key, base, source)
+        if long in key_of:
+            raise ConfigError(
+                f"{source}: {key}",
+                f"sets the same as {key_of[long]}",
+                "remove one of them from matrix or cases",
+            )
+        key_of[long] = key
+    return long_keys
+
+
+def _long(key: str, base: dict[str, Any], source: str) -> str:
     """Expand a key of a suite to a key of the experiment file."""
     short = SHORT_KEYS.get(key, key)
     if key != "size":
         return short
     try:
         streams = base["jobs"][0]["trace"]["streams"]
+        first = streams[0] if isinstance(streams, list) else streams
     except (KeyError, IndexError, TypeError):
         return short
-    entry = "[0]" if isinstance(streams, list) else ""
-    return f"jobs[0].trace.streams{entry}.size"
+    place = f"jobs[0].trace.streams{'[0]' * isinstance(streams, list)}"
+    for other in ("sizes", "splits"):
+        if isinstance(first, dict) and first.get(other):
+            raise ConfigError(
+                f"{source}: {key}",
+                f"has no effect, because the first job has {place}.{other}",
+                f"vary {place}.{other} instead",
+            )
+    return f"{place}.size"

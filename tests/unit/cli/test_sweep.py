@@ -317,6 +317,14 @@ def test_a_cell_that_fails_is_told_and_tried_again(
             "'mars' is not known (known: simulate, run)",
         ),
         (("[64KiB, 256KiB]", f"{list(range(1, 3000))}"), "use at most 10000"),
+        (
+            ("algorithm: [", "collectives.all_reduce: [tree]\n  algorithm: ["),
+            "algorithm: sets the same as collectives.all_reduce",
+        ),
+        (
+            ("- {name: fast}", "- {name: fast, set: {algorithm: tree}}"),
+            "algorithm: sets the same as algorithm (remove one of them from matrix or",
+        ),
     ],
 )
 def test_what_is_no_suite_is_told(
@@ -329,6 +337,21 @@ def test_what_is_no_suite_is_told(
     capsys.readouterr()
     assert main(["sweep", "suite.yaml", "--list"]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("many", ["[{}]", "{}"])
+def test_size_without_effect_is_refused(
+    folder: Path, many: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    streams = many.format("{op: all_reduce, sizes: [64KiB, 1MiB]}")
+    experiment = EXPERIMENT.replace("{op: all_reduce, size: 64KiB, count: 2}", streams)
+    (folder / "base.yaml").write_text(experiment)
+    assert main(["sweep", "suite.yaml", "--list"]) == 2
+    place = "jobs[0].trace.streams" + "[0]" * (many == "[{}]")
+    assert (
+        f"size: has no effect, because the first job has {place}.sizes"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b", "1/"])
