@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log1p, sqrt
+from math import isclose, log1p, sqrt
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
@@ -54,6 +54,10 @@ LEVELS = {
 
 _LEAST_APART = 0.01
 """Counters with a smaller relative difference count as equal."""
+
+_ROUNDING = 1e-9
+"""Means with a smaller relative difference count as equal. Means of the same samples
+can differ by rounding errors, depending on the order of the samples."""
 
 _OF_JOB = ("iteration", "part", "cause", "instance", "pair")
 """Levels whose keys begin with a job."""
@@ -317,6 +321,8 @@ def _renamed(a: Side, b: Side) -> dict[Key, Key]:
 
 def _difference(key: Key, label: str, a: Times, b: Times, compared: int) -> Difference:
     apart_ns = b.mean_ns - a.mean_ns
+    if isclose(a.mean_ns, b.mean_ns, rel_tol=_ROUNDING):
+        apart_ns = 0.0
     if a.error_ns is None or b.error_ns is None:
         return Difference(key, label, a, b, None, None if apart_ns else False)
     error_ns = sqrt(a.error_ns**2 + b.error_ns**2)

@@ -133,6 +133,18 @@ def test_virtual_time_differs_exactly() -> None:
     assert "standard errors" not in sentences(compare(a, b))[0]
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_rounding_errors_of_means_are_no_difference(*, exact: bool) -> None:
+    samples = [0.1, 0.2, 0.3]
+    a = times_of([[sum(samples)]], exact=exact)
+    b = times_of([[sum(samples[::-1])]], exact=exact)
+    assert a.mean_ns != b.mean_ns
+
+    (found,) = compare(side("a", {SMALL: a}), side("b", {SMALL: b})).levels["size"]
+
+    assert found.significant is False
+
+
 def test_iterations_that_do_not_differ_come_first() -> None:
     a = side("a", {SMALL: drawn(1e6, seed=1), ITERATION: drawn(9e6, seed=2)})
     b = side("b", {SMALL: drawn(2e6, seed=3), ITERATION: drawn(9e6, seed=4)})
