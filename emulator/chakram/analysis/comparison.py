@@ -176,9 +176,9 @@ class Side:
 class Difference(NamedTuple):
     """One quantity on both sides, and how it differs.
 
-    ``errors`` is the difference in units of its standard error, or None if a standard
-    error is unknown.  ``significant`` is None if that missing error makes the
-    significance unknown.
+    ``errors`` is the difference in standard errors, converted for the number of samples
+    as above, or None if a standard error is unknown.  ``significant`` is None if that
+    missing error makes the significance unknown.
     """
 
     key: Key
@@ -382,6 +382,7 @@ def change_text(difference: Difference) -> str:
 
 
 _CHARGED = "is charged to"
+_CORRECTED = "standard errors, corrected for the number of samples"
 
 
 def sentences(found: Comparison) -> list[str]:
@@ -397,7 +398,7 @@ def sentences(found: Comparison) -> list[str]:
         return [_no_difference(every)]
     told = [f"{first.label[0].upper()}{first.label[1:]} {change_text(first)} in B"]
     if first.errors is not None and first.errors < 1e6:
-        told[0] += f", a difference of {first.errors:.1f} standard errors"
+        told[0] += f", a difference of {first.errors:.1f} {_CORRECTED}"
     where = _where(found, first)
     told[0] = f"{_equal_iterations(found)}{told[0]}{where}."
     if _CHARGED in where:
@@ -435,8 +436,8 @@ def _no_difference(every: Sequence[Difference]) -> str:
     first = every[0]
     if first.errors:
         told += (
-            f" ({first.label} {change_text(first)} in B: {first.errors:.1f} standard "
-            "errors)"
+            f" ({first.label} {change_text(first)} in B: {first.errors:.1f} "
+            f"{_CORRECTED})"
         )
     return f"{told}."
 

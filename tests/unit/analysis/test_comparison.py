@@ -133,6 +133,17 @@ def test_virtual_time_differs_exactly() -> None:
     assert "standard errors" not in sentences(compare(a, b))[0]
 
 
+def test_standard_errors_are_corrected_for_few_samples() -> None:
+    a = times_of([[98.0, 102.0, 98.0, 102.0]])
+    b = a._replace(mean_ns=a.mean_ns + 10 * 2**0.5 * (a.error_ns or 0))
+
+    found = compare(side("a", {ITERATION: a}), side("b", {ITERATION: b}))
+
+    assert sentences(found)[0].endswith(
+        "a difference of 4.0 standard errors, corrected for the number of samples."
+    )
+
+
 @pytest.mark.parametrize("exact", [True, False])
 def test_rounding_errors_of_means_are_no_difference(*, exact: bool) -> None:
     samples = [0.1, 0.2, 0.3]
@@ -278,7 +289,9 @@ def test_causes_without_a_difference_of_iterations_are_no_difference() -> None:
     assert not any(each.significant for rows in found.levels.values() for each in rows)
     # The sentence says how far from one it was.
     assert "(iteration of moe takes " in sentences(found)[0]
-    assert " standard errors)." in sentences(found)[0]
+    assert (
+        " standard errors, corrected for the number of samples)." in sentences(found)[0]
+    )
 
 
 def test_a_list_that_one_side_has_empty_differs_as_a_whole() -> None:

@@ -256,7 +256,8 @@ def _table(suite: SuiteData) -> page.Parts:
         left=1 + len(suite.axes),
         note="n: repetitions. iteration: mean time of the job that takes longest. +-: "
         "its standard error. ratio: relative to the baseline. errors: the difference "
-        "in standard errors; below 2 it is not significant. busbw: mean over the rows "
+        "in standard errors, corrected for the number of samples; below 2 it is not "
+        "significant. busbw: mean over the rows "
         "of the run's table. Cell numbers link to the run directory of the first "
         "repetition.",
         limit=_ROWS_LISTED,
