@@ -24,8 +24,9 @@ class RunFigures:
         ranks: Number of ranks of all jobs.
         iterations: Number of iterations that all ranks of their job completed, over all
             jobs.
-        iteration_ns: Median duration of these iterations, from first start to last end
-            over the ranks of the job. None without iterations.
+        iteration_ns: Median duration of these iterations of the job where it is
+            longest, from first start to last end over the ranks of the job. None
+            without iterations.
         busbw: Bus bytes of finished collectives and messages divided by the sum of
             their times, in bytes per second. None without collectives and messages.
         retransmitted_share: Fraction of packets that are retransmissions. None without
@@ -55,14 +56,19 @@ class ListedRun:
 def list_runs(folder: Path) -> tuple[list[ListedRun], list[ChakramError]]:
     """Return the runs below *folder*, oldest first, and errors of unreadable runs.
 
-    The list skips folders without a ``run.json``, such as folders of preflights.
+    The runs are in *folder* or in its folders, as in the ``runs`` of a sweep.  The list
+    skips folders without a ``run.json``, such as folders of preflights.
 
     Raises:
         NoRunDirectory: If *folder* does not exist.
         RunDirectoryError: If the folder cannot be read.
     """
     try:
-        places = [path for path in folder.iterdir() if (path / MANIFEST).exists()]
+        places = [
+            inner.parent
+            for path in folder.iterdir()
+            for inner in (*path.glob(MANIFEST), *path.glob(f"*/{MANIFEST}"))
+        ]
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NoRunDirectory(
             str(folder),
@@ -86,20 +92,20 @@ def list_runs(folder: Path) -> tuple[list[ListedRun], list[ChakramError]]:
 
 def _listed(results: RunResults) -> ListedRun:
     ranks = sum(job.get("ranks", 0) for job in results.manifest.jobs.values())
-    iterations_ns: list[float] = []
+    iterations_ns: dict[str, list[float]] = {}
     busbw = retransmitted_share = problem = None
     try:
         iterations_ns = _iterations_ns(results)
         busbw, retransmitted_share = _of_collectives(results)
     except RunDirectoryError as error:
-        iterations_ns, problem = [], error.found
+        iterations_ns, problem = {}, error.found
     return ListedRun(
         directory=results.path,
         manifest=results.manifest,
         figures=RunFigures(
             ranks=ranks,
-            iterations=len(iterations_ns),
-            iteration_ns=median(iterations_ns) if iterations_ns else None,
+            iterations=sum(map(len, iterations_ns.values())),
+            iteration_ns=max(map(median, iterations_ns.values()), default=None),
             busbw=busbw,
             retransmitted_share=retransmitted_share,
         ),
@@ -107,8 +113,8 @@ def _listed(results: RunResults) -> ListedRun:
     )
 
 
-def _iterations_ns(results: RunResults) -> list[float]:
-    """Return the times of measured iterations that all ranks of a job completed."""
+def _iterations_ns(results: RunResults) -> dict[str, list[float]]:
+    """Return, by job, the times of measured iterations that all ranks completed."""
     keys = ["job", "iteration"]
     table = results.table("ranks", *keys, "measured", "start_ns", "end_ns")
     table = plain_names(table.filter(pc.field("measured")))
@@ -117,11 +123,12 @@ def _iterations_ns(results: RunResults) -> list[float]:
     )
     ranks_of = {name: job.get("ranks") for name, job in results.manifest.jobs.items()}
     dilation = results.manifest.dilation
-    return [
-        (row["end_ns_max"] - row["start_ns_min"]) / dilation
-        for row in grouped.to_pylist()
-        if row["end_ns_count"] == ranks_of.get(row["job"], row["end_ns_count"])
-    ]
+    found: dict[str, list[float]] = {}
+    for row in grouped.to_pylist():
+        if row["end_ns_count"] == ranks_of.get(row["job"], row["end_ns_count"]):
+            time_ns = (row["end_ns_max"] - row["start_ns_min"]) / dilation
+            found.setdefault(row["job"], []).append(time_ns)
+    return found
 
 
 def _of_collectives(results: RunResults) -> tuple[float | None, float | None]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from chakram.run_directory.run_list import list_runs
@@ -30,6 +33,33 @@ def test_figures_cover_measured_iterations(tmp_path: Path, dilation: int) -> Non
     # Of four senders 1, 2 and 3 of 1680 packets.
     assert figures.retransmitted_share == pytest.approx(24 / 5040)
     assert run.problem is None
+
+
+def test_the_time_of_several_jobs_is_that_of_the_longest_iterations(
+    tmp_path: Path,
+) -> None:
+    made = made_run(tmp_path, jobs={**JOBS, "short": {"ranks": 4}})
+    path = made.path / "ranks.parquet"
+    ranks = pq.read_table(path)
+    short = ranks.set_column(
+        ranks.schema.get_field_index("job"),
+        ranks.schema.field("job"),
+        pa.array(["short"] * len(ranks)).cast(ranks.schema.field("job").type),
+    )
+    index = ranks.schema.get_field_index("end_ns")
+    end_ns = pc.add(ranks["start_ns"], 1000)
+    short = short.set_column(index, ranks.schema.field("end_ns"), end_ns)
+    pq.write_table(pa.concat_tables([ranks, short]), path)
+    ((run,), _) = list_runs(tmp_path)
+    assert run.problem is None
+    assert (run.figures.iterations, run.figures.iteration_ns) == (6, 750_000)
+
+
+def test_runs_one_folder_deeper_are_listed(tmp_path: Path) -> None:
+    made = [made_run(tmp_path / number, iterations=()) for number in ("0000", "0001")]
+    (runs, unreadable) = list_runs(tmp_path)
+    assert [run.directory for run in runs] == [each.path for each in made]
+    assert unreadable == []
 
 
 def test_iterations_that_not_all_ranks_have_done_do_not_count(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram validate runs/20260131T101500Z-quickstart",
         "chakram validate runs/20260131T101500Z-quickstart --json",
     ),
-    "runs": ("chakram runs", "chakram runs sweep/runs --json"),
+    "runs": ("chakram runs", "chakram runs sweeps/sizes/runs --json"),
     "bench": (
         "chakram bench all_reduce_perf -b 1M -e 64M -f 2 --world simulate",
         "chakram bench alltoall_perf -b 8 -e 1M -f 2 -n 5 -J alltoall.json",

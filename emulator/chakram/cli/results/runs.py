@@ -89,7 +89,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
         str(figures.ranks),
         str(figures.iterations),
         time_text(figures.iteration_ns),
-        MISSING if busbw is None else f"{busbw / 1e9:.3f}",
+        MISSING if busbw is None else f"{busbw / 1e9:.4g}",
         percent_text(figures.retransmitted_share),
         str(run.directory),
     )

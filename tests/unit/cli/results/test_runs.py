@@ -9,6 +9,7 @@ import pytest
 
 from chakram.cli import main
 from chakram.collectives.ops import CollectiveOp
+from chakram.run_directory import run_list
 from chakram.run_directory.manifest import RunManifest
 from chakram.run_directory.writer import RunDirectory
 from chakram.summary.bandwidth import bus_factor
@@ -126,6 +127,16 @@ def test_the_table_has_a_line_per_run(
     assert second.startswith("2026-01-31 12:00:00  quick start  simulate  complete")
     assert "note: skipped: " in printed.err
     assert "has no schema_version" in printed.err
+
+
+def test_small_bandwidths_have_significant_digits(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_list, "_of_collectives", lambda results: (512_000.0, 0.0))
+    assert main(["runs", str(folder)]) == 0
+    assert all("0.000512" in row for row in capsys.readouterr().out.splitlines()[1:])
 
 
 def test_a_folder_without_runs_and_one_that_is_none(
