@@ -161,7 +161,7 @@ def congestion_control(place: int, seed: int) -> Planted:
     return Planted(
         jobs=[job(4, op, "256KiB" if place == 0 else "64KiB")],
         fabric=star(),
-        cause="congestion control at minimum rate",
+        cause="congestion control",
         places=(op,),
         sections={
             "seed": seed,

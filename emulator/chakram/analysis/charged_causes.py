@@ -116,6 +116,7 @@ class Surroundings:
         window_bytes: Maximum unacknowledged bytes of a queue pair.  0: unknown.
         burst_packets: Maximum number of packets sent as one burst.
         least_rate_bps: Minimum rate that congestion control sets.  0: none.
+        has_fixed_rate: Whether congestion control always paces at that rate.
         ways_ns: In a run on a network, the unloaded time of a message from its first
             packet to its arrival.  Keys are job, sender, receiver and bytes.
         sent: Numbers of packets and retransmissions, by pair of ranks and path.
@@ -136,6 +137,7 @@ class Surroundings:
     window_bytes: int = 0
     burst_packets: int = 1
     least_rate_bps: int = 0
+    has_fixed_rate: bool = False
     ways_ns: Mapping[tuple[str, int, int, int], int] = field(default_factory=dict)
     sent: Sequence[SentPackets] = ()
     repeated: Collection[tuple[str, int, int]] = ()
@@ -510,7 +512,8 @@ class _Judge:
             # itself.
             return _PHRASES[Part.OWN_PORT], self._rank(message.src)
         if least_bps and 0 < message.rate_at_start_bps <= _NEAR_MINIMUM * least_bps:
-            return "congestion control at minimum rate", message.collective
+            at_minimum = "" if self._around.has_fixed_rate else " at minimum rate"
+            return f"congestion control{at_minimum}", message.collective
         marking = [
             link
             for port in self._ports(message)

@@ -284,6 +284,7 @@ def surroundings_of(results: RunResults) -> Surroundings:
         window_bytes=transport.window_bytes,
         burst_packets=transport.burst_packets,
         least_rate_bps=transport.least_rate_bps,
+        has_fixed_rate=transport.has_fixed_rate,
         ways_ns={} if is_virtual else _ways(flows),
         sent=_sent(flows),
         repeated=_repeated(results),

@@ -278,6 +278,7 @@ class RunResults:
             burst_packets=plan.transport.max_burst_packets,
             # If the rate is fixed, it is also the lowest rate.
             least_rate_bps=control.get("min_rate_bps") or control.get("rate_bps") or 0,
+            has_fixed_rate="min_rate_bps" not in control and "rate_bps" in control,
             overhead_bytes=overhead_bytes_of(self.manifest.family),
             ports={(rank.job, rank.rank): facts[rank.port] for rank in plan.ranks},
             within_hosts=frozenset(

@@ -96,7 +96,8 @@ class MessageTransport:
     Keys of ``ports`` are job and rank.  ``within_hosts`` has each job, source and
     destination whose messages stay within a host.  ``window_bytes`` and
     ``burst_packets`` are 0 if unknown.  ``least_rate_bps`` is 0 if congestion control
-    has no minimum rate.
+    has no minimum rate.  ``has_fixed_rate`` means that congestion control always paces
+    at that rate.
     """
 
     path_mtu: int
@@ -107,6 +108,7 @@ class MessageTransport:
     window_bytes: int = 0
     burst_packets: int = 0
     least_rate_bps: int = 0
+    has_fixed_rate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -461,6 +461,7 @@ def cause_of(
     *changed: LinkRecord,
     slow: str = "",
     least_bps: int = 10**6,
+    fixed: bool = False,
     links: tuple[LinkRecord, ...] = LINKS,
 ) -> tuple[str, str]:
     """Return the cause of 1,000 ns of *part*, of 10,000 on the path."""
@@ -473,6 +474,7 @@ def cause_of(
         path_mtu=4096,
         overhead_bytes=58,
         least_rate_bps=least_bps,
+        has_fixed_rate=fixed,
     )
     pieces = (
         Piece(Part.PROPAGATE, 0, 9000, 0),
@@ -499,6 +501,11 @@ def test_constant_pacing_at_the_port_rate_waits_for_the_port() -> None:
     assert cause_of(Part.PACE, at_line_rate, least_bps=10**12) == WAITS
     # Congestion control begins there, and goes below.
     assert cause_of(Part.PACE, at_line_rate) == ("congestion control", "rank 0")
+
+
+def test_fixed_rate_is_no_minimum_rate() -> None:
+    sent = SENT._replace(rate_at_start_bps=10**6)
+    assert cause_of(Part.PACE, sent, fixed=True) == ("congestion control", "all_reduce")
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,26 @@ def test_ports_come_from_the_plan(tmp_path: Path) -> None:
     assert (found.verb, found.overhead_bytes) == ("write", 58)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "least_rate_bps", "is_fixed"),
+    [
+        ([], 0, False),
+        ([["rate_bps", 10**6]], 10**6, True),
+        ([["min_rate_bps", 10**5]], 10**5, False),
+    ],
+)
+def test_rates_of_congestion_control_come_from_the_plan(
+    tmp_path: Path, parameters: list[object], least_rate_bps: int, *, is_fixed: bool
+) -> None:
+    path = begin(tmp_path).path / "plan.json"
+    document = json.loads(path.read_text())
+    document["transport"]["congestion_parameters"] = parameters
+    path.write_text(json.dumps(document))
+    found = open_run(path.parent).message_transport()
+    assert found is not None
+    assert (found.least_rate_bps, found.has_fixed_rate) == (least_rate_bps, is_fixed)
+
+
 def test_damaged_plan_is_reported(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     path = directory.path / "plan.json"
