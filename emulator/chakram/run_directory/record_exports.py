@@ -46,9 +46,9 @@ def flow_times(results: RunResults) -> list[ns3.FlowTime]:
     """Return the messages of measured iterations in ns-3's format, ordered by end time.
 
     Each port is a node. Times are undilated and start with the first message.
-    ``alone_ns`` is the lower bound on a message's time. If the bound is unknown,
-    ``alone_ns`` is the shortest time of a message of the same size between the same
-    ports.
+    ``alone_ns`` is the lower bound on a message's time. If the bound is unknown or 0,
+    as for barriers, it is the shortest time of a message of the same size between
+    the same ports. It is at least 1, because scripts of ns-3 divide by it.
 
     Raises:
         ResultsError: If no message was recorded, or the ports of ranks are unknown.
@@ -73,7 +73,6 @@ def flow_times(results: RunResults) -> list[ns3.FlowTime]:
         fct_ns = row["fct_ns"] // dilation
         kind = (src, dst, row["bytes"])
         shortest_ns[kind] = min(shortest_ns.get(kind, fct_ns), fct_ns)
-        bound_ns = row.get("bound_ns")
         found.append(
             ns3.FlowTime(
                 *(
@@ -85,15 +84,15 @@ def flow_times(results: RunResults) -> list[ns3.FlowTime]:
                 ),
                 (row["posted_ns"] - begin_ns) // dilation,
                 fct_ns,
-                -1 if bound_ns is None else bound_ns // dilation,
+                (row.get("bound_ns") or 0) // dilation,
             )
         )
     return sorted(
         (
             each
-            if each.alone_ns >= 0
+            if each.alone_ns
             else each._replace(
-                alone_ns=shortest_ns[each.src, each.dst, each.size_bytes]
+                alone_ns=max(1, shortest_ns[each.src, each.dst, each.size_bytes])
             )
             for each in found
         ),

@@ -115,6 +115,18 @@ def test_message_without_a_bound_is_compared_with_the_shortest(
     } == shortest
 
 
+def test_messages_of_barriers_have_a_time_alone(tmp_path: Path) -> None:
+    results = chakram.simulate(
+        EXPERIMENT,
+        # Without delays of links, the bound of a message without bytes is 0.
+        set={"iterations.sync": "barrier", "fabric.links.host.delay": "0s"},
+        runs=tmp_path,
+    )
+    times = [each for each in flow_times(results) if not each.size_bytes]
+    assert times
+    assert all(0 < each.alone_ns <= each.fct_ns for each in times)
+
+
 def test_pairs_have_all_bytes(run: chakram.Results, tmp_path: Path) -> None:
     exported("p2p", run.path, tmp_path)
     with open(tmp_path / "p2p.csv", newline="") as file:
