@@ -320,7 +320,8 @@ _RUN_METRICS = (
     _gauge(
         "chakram_predicted_collective_duration_seconds",
         "Predicted time of a collective, averaged over the collectives of an "
-        "iteration.",
+        "iteration. Messages (`send_recv`) have no `alone`: their fair times depend on "
+        "the start of other messages, so they are in the results only.",
         _COLLECTIVE,
         _MESSAGE_SIZE,
         _words("source", SOURCES),
