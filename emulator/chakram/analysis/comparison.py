@@ -446,13 +446,19 @@ def _where(found: Comparison, first: Difference) -> str:
     """Explain a difference of iterations by a cause, or else by collectives."""
     if first.key[0] != "iteration":
         return ""
+    of_job = [
+        each for each in found.levels.get("part", ()) if each.key[1] == first.key[1]
+    ]
     parts = [
         each
-        for each in found.levels.get("part", ())
+        for each in of_job
         if each.significant and each.lost_ns / first.lost_ns >= _LEAST_CAUSE
     ]
     if parts:
-        return _from_part(found, parts[0])
+        told = _from_part(found, parts[0])
+        if parts[0].lost_ns / first.lost_ns > 1:
+            told += _opposing_part(of_job, parts[0])
+        return told
     for level in ("size", "instance", "named"):
         parts = [
             each
@@ -494,6 +500,18 @@ def _from_part(found: Comparison, part: Difference) -> str:
     if share > 0:
         told += f", most at {most.key[3]} ({format_time(abs(most.lost_ns))})"
     return told
+
+
+def _opposing_part(parts: Sequence[Difference], part: Difference) -> str:
+    """Return the largest part in the opposite direction, in words."""
+    for each in parts:
+        if each.lost_ns * part.lost_ns < 0 and abs(each.lost_ns) >= 1:
+            apart = format_time(abs(each.lost_ns))
+            more = "more" if each.lost_ns > 0 else "less"
+            cause = each.key[2]
+            where = "is nominal time" if cause == NOMINAL else f"{_CHARGED} {cause}"
+            return f", while {apart} {more} {where}"
+    return ""
 
 
 def _reasons(found: Comparison) -> list[str]:

@@ -277,6 +277,63 @@ def test_longer_schedule_is_no_lost_time() -> None:
     assert found.levels["part"][0].label == "nominal time of the critical path"
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {NOMINAL_PART: 1.43e7, OWN_PART: -1.92e7},
+            "; on the critical path, 19.2ms less is charged to own port, while 14.3ms "
+            "more is nominal time.",
+        ),
+        (
+            {NOMINAL_PART: -1.92e7, OWN_PART: 1.43e7},
+            "; 19.2ms is less nominal time, which is the time of the critical path "
+            "without delays, while 14.3ms more is charged to own port.",
+        ),
+        (
+            {NOMINAL_PART: 0.1, OWN_PART: -4.9e6 - 0.1},
+            "; on the critical path, 4.9ms less is charged to own port.",
+        ),
+    ],
+)
+def test_part_that_exceeds_the_difference_has_its_opposite(
+    change: dict[Key, float], told: str
+) -> None:
+    before: dict[Key, float] = {ITERATION: 1e8, NOMINAL_PART: 5e7, OWN_PART: 5e7}
+    change = {ITERATION: -4.9e6, **change}
+    a, b = (
+        side(
+            "x",
+            {
+                key: times_of([[time_ns + more * change[key]]], exact=True)
+                for key, time_ns in before.items()
+            },
+            explained=True,
+        )
+        for more in (0, 1)
+    )
+    assert sentences(compare(a, b))[0].endswith(told)
+
+
+def test_difference_of_a_job_is_explained_by_its_own_parts() -> None:
+    times: dict[Key, tuple[float, float]] = {
+        ("iteration", "x"): (1e8, 1.2e8),
+        ("iteration", "y"): (1e8, 1.1e8),
+        ("part", "x", "own port"): (0.0, 2e7),
+        ("part", "y", "slow link"): (0.0, 3e7),
+        ("part", "y", NOMINAL): (3e7, 1e7),
+    }
+    a, b = (
+        side(
+            "x",
+            {key: times_of([[each[at]]], exact=True) for key, each in times.items()},
+            explained=True,
+        )
+        for at in (0, 1)
+    )
+    assert sentences(compare(a, b))[0].endswith("20ms more is charged to own port.")
+
+
 def test_causes_without_a_difference_of_iterations_are_no_difference() -> None:
     a = side(
         "a", {ITERATION: drawn(1e8, seed=1), OWN: drawn(1e7, seed=7)}, explained=True
