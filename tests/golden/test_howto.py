@@ -9,6 +9,7 @@ import pytest
 
 from chakram.cli import main
 from chakram_agent.cli import parser, serve_options
+from tests.documented import Place, fences
 
 HOWTO = Path(__file__).parents[2] / "docs/howto"
 
@@ -31,15 +32,16 @@ def test_the_guide_to_traces_shows_what_trace_show_prints(
         assert set(excerpt.splitlines()) - left_out <= set(printed)
 
 
-def test_the_guide_to_incast_shows_the_columns_of_its_tables() -> None:
-    text = (HOWTO / "incast.md").read_text(encoding="utf-8")
-    shown = {line for line in text.splitlines() if line.startswith("#  ")}
-    # Every line of the excerpts is as wide as the columns, but for paths behind them.
-    receivers = {len(line) for line in shown if ">" not in line and "pair" not in line}
-    tables = (Path(__file__).parent / "messages/incast.txt").read_text()
-    headings = [line for line in tables.splitlines() if "FCT min" in line]
-    assert receivers == {len(headings[0])}
-    assert set(headings) <= shown
+@pytest.mark.slow
+def test_the_guide_to_incast_shows_what_simulations_print(tmp_path: Path) -> None:
+    # The long runs of the page are left to the soak tests.
+    chosen = [
+        fence
+        for fence in fences("docs/howto/incast.md")
+        if fence.text.startswith("chakram simulate") or "output" in fence.tags
+    ]
+    assert sum("output" in fence.tags for fence in chosen) == 3
+    assert Place(tmp_path, None).run(chosen, soak=True, timeout_s=300) == 3
 
 
 def test_services_start_agents_with_limits_and_make_their_folder() -> None:
