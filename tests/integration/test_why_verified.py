@@ -328,3 +328,74 @@ def test_simulation_that_does_not_end_is_a_reason_not_to_test(
     found = why(tmp_path, capsys)
     assert not found["verified"]
     assert "its simulation does not end" in found["not_verified"]
+
+
+CLOS = {
+    "kind": "namespaces",
+    "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4}},
+    "links": {
+        "host": {"rate": "100Gbit", "delay": "500ns"},
+        "uplink": {"rate": "200Gbit", "delay": "500ns"},
+    },
+}
+INCAST = {
+    "kind": "namespaces",
+    "topology": {"single_switch": {"hosts": 8}},
+    "links": {"host": {"rate": "100Gbit", "delay": "500ns"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("cause", "trace", "fabric", "transport", "without"),
+    [
+        pytest.param(
+            "propagation",
+            {"synth": "all_to_all", "ranks": 8, "size": "4KiB"},
+            CLOS,
+            {},
+            ("fabric.links.host.delay=50ns", "fabric.links.uplink.delay=50ns"),
+            id="propagation",
+        ),
+        pytest.param(
+            "go-back-N",
+            {"synth": "all_to_all", "ranks": 8, "size": "1MiB"},
+            CLOS | {"switches": {"profile": "fifo", "balancing": "random"}},
+            {},
+            ("transport.reordering=accept",),
+            id="go-back-N",
+        ),
+        pytest.param(
+            "queue overflow",
+            {"synth": "incast", "ranks": 8, "size": "2MiB"},
+            INCAST | {"switches": {"profile": "sonic", "buffer": "4MiB"}},
+            {"window": "8MiB", "dscp": {"data": 0, "ack": 0}}
+            | {"retransmit_timeout": "5ms"},
+            ("fabric.switches.buffer=16GiB",),
+            id="queue overflow",
+        ),
+    ],
+)
+def test_a_limit_costs_what_an_experiment_without_it_saves(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    cause: str,
+    trace: dict[str, Any],
+    fabric: dict[str, Any],
+    transport: dict[str, Any],
+    without: tuple[str, ...],
+) -> None:
+    jobs = [{"name": "j", "trace": trace}]
+    document = why(tmp_path, capsys, jobs=jobs, fabric=fabric, transport=transport)
+    (limit,) = (each for each in document["causes"] if each["cause"] == cause)
+    assert limit["class"] == "limit"
+    options = [part for text in without for part in ("--set", text)]
+    runs = str(tmp_path / "without")
+    path = str(tmp_path / "experiment.yaml")
+    assert main(["simulate", path, "--runs", runs, *options]) == 0
+    (run,) = (tmp_path / "without").iterdir()
+    capsys.readouterr()
+    assert main(["why", str(run), "--json", "--no-verify"]) == 0
+    usual_ns = json.loads(capsys.readouterr().out)["mean_iteration_ns"]
+    saved = 1 - usual_ns / document["mean_iteration_ns"]
+    assert saved > 0.2
+    assert limit["saving"]["share"] == pytest.approx(saved, abs=0.02)

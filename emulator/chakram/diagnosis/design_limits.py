@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _FASTER = 10
 _LINKS_LISTED = 3
 _LONGER = 2
+_BUFFER = "16GiB"
 ALL_HOSTS, _ALL_UPLINKS, _ALL_LINKS = "all hosts", "all uplinks", "all links"
 
 
@@ -127,7 +128,7 @@ def limits_of(
         yield _limit(
             "queue overflow",
             f"{worst.link} {worst.direction}",
-            lambda of: replace(of, without_queue_limit=overflowing),
+            lambda of: _with_large_buffers(of, overflowing),
             "with queues that never drop",
         )
     yield from _limits_of_transport(variant, topology)
@@ -142,6 +143,17 @@ def limits_of(
         )
 
 
+def _with_large_buffers(of: Variant, links: frozenset[str]) -> Variant:
+    """Return a variant with queues that never drop, also those of shared buffers."""
+    switches = of.experiment.fabric.simulated_switches
+    profile = None if switches is None else switches.to_profile(1500)
+    if profile is not None and profile.name != "fifo":
+        of = of.edited(
+            lambda document: document["fabric"]["switches"].update(buffer=_BUFFER)
+        )
+    return replace(of, without_queue_limit=links)
+
+
 def _limits_of_transport(variant: Variant, topology: Topology) -> Iterator[Case]:
     """Yield the window and the congestion control, if they may limit the run."""
     transport = transport_plan(variant.experiment)
@@ -154,6 +166,17 @@ def _limits_of_transport(variant: Variant, topology: Topology) -> Iterator[Case]
                 lambda document: document["transport"].update(window=f"{2 * window}B")
             ),
             f"with a window of {format_size(2 * window)}",
+        )
+    switches = variant.experiment.fabric.simulated_switches
+    sprays = switches is not None and switches.to_profile(1500).balancing != "hash"
+    if sprays and variant.experiment.transport.reordering.accept is None:
+        yield _limit(
+            "go-back-N",
+            "all queue pairs",
+            lambda of: of.edited(
+                lambda document: document["transport"].update(reordering="accept")
+            ),
+            "with receivers that accept packets in any order",
         )
     control = variant.experiment.transport.congestion_control
     fixed_bps = dict(transport.congestion_parameters).get("rate_bps")
@@ -175,27 +198,42 @@ def _limits_of_transport(variant: Variant, topology: Topology) -> Iterator[Case]
 
 
 def _placements(variant: Variant, topology: Topology) -> Iterator[Case]:
-    """Yield the placement of each job whose ranks are spread over switches."""
-    for job in variant.jobs if topology.uplinks() else ():
-        is_other = variant.alone not in (None, job.name)
-        if job.placement.pattern == "packed" or is_other:
+    """Yield the placement of each job on several switches, and rates within hosts."""
+    for job in variant.jobs:
+        placement = job.placement
+        if variant.alone not in (None, job.name):
             continue
-
-        def packed(of: Variant, name: str = job.name) -> Variant:
-            jobs = tuple(
-                replace(each, placement=replace(each.placement, pattern="packed"))
-                if each.name == name
-                else each
-                for each in of.jobs
+        is_packed = placement.pattern == "packed" and placement.order is None
+        if topology.uplinks() and not is_packed:
+            yield _limit(
+                "placement",
+                f"job {job.name}",
+                _placed(job.name, pattern="packed", order=None),
+                "with its ranks on consecutive ports",
             )
-            return replace(of, jobs=jobs)
+        if placement.local_rate_bps:
+            faster_bps = _FASTER * placement.local_rate_bps
+            yield _limit(
+                "local rate",
+                f"job {job.name}",
+                _placed(job.name, local_rate_bps=faster_bps),
+                f"with {format_rate(faster_bps)} between the ranks of a host",
+            )
 
-        yield _limit(
-            "placement",
-            f"job {job.name}",
-            packed,
-            "with its ranks on consecutive ports",
+
+def _placed(name: str, **changes: Any) -> Change:
+    """Return a change of the placement of a job."""
+
+    def changed(of: Variant) -> Variant:
+        jobs = tuple(
+            replace(each, placement=replace(each.placement, **changes))
+            if each.name == name
+            else each
+            for each in of.jobs
         )
+        return replace(of, jobs=jobs)
+
+    return changed
 
 
 def _links_of(topology: Topology) -> Iterator[Case]:
@@ -301,7 +339,7 @@ def other_jobs(variant: Variant, job: str | None) -> Iterator[Case]:
     if variant.alone is not None or len(experiment.jobs) < 2:
         return
     for each in experiment.jobs:
-        if job not in (None, each.name) or each.is_background:
+        if job not in (None, each.name) or (each.is_background and job is None):
             continue
         others = ", ".join(one.name for one in experiment.jobs if one is not each)
         yield _limit(

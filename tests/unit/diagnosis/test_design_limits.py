@@ -33,6 +33,7 @@ class Variant:
 PACKED = Job("a", PlacementOptions())
 STRIPED = Job("b", PlacementOptions(pattern="striped"))
 RANDOM = Job("c", PlacementOptions(pattern="random", ranks_per_port=2))
+ORDERED = Job("d", PlacementOptions(order=(1, 0), local_rate_bps=10**9))
 JOBS = Variant((PACKED, STRIPED, RANDOM))
 
 
@@ -52,6 +53,22 @@ def test_their_ranks_are_packed_and_nothing_else_changes() -> None:
     changed = cast("Variant", case.change(cast("Any", JOBS)))
     assert changed.jobs[:2] == JOBS.jobs[:2]
     assert changed.jobs[2].placement == PlacementOptions(ranks_per_port=2)
+
+
+def test_an_order_is_a_placement_and_a_rate_within_hosts_a_limit() -> None:
+    found = list(_placements(cast("Any", Variant((PACKED, ORDERED))), FABRIC))
+    named = [(case.suspect.cause, case.suspect.place) for case in found]
+    assert named == [("placement", "job d"), ("local rate", "job d")]
+    placement, rate = (case.change(cast("Any", JOBS)) for case in found)
+    assert (placement, rate) == (JOBS, JOBS), "other jobs do not change"
+    of = Variant((PACKED, ORDERED))
+    placement, rate = (case.change(cast("Any", of)) for case in found)
+    assert placement.jobs == (PACKED, Job("d", PlacementOptions(local_rate_bps=10**9)))
+    faster = PlacementOptions(order=(1, 0), local_rate_bps=10**10)
+    assert rate.jobs == (PACKED, Job("d", faster))
+    # Ports of one switch are alike, but rates within hosts are not.
+    named = places(Variant((ORDERED,)), single_switch(4, 10**9))
+    assert named == ["job d"]
 
 
 def test_links_that_are_slower_or_longer_by_design_are_limits() -> None:
