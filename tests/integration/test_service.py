@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 
 from chakram.service.access import add_user
+from chakram.service.run_store import RunStore
+from chakram.service.server import DATABASE
 from tests.axe import axe_violations
 from tests.chromium import open_page, require_chromium
 from tests.service_client import ENDLESS, EXPERIMENT, Service, served
@@ -341,6 +343,20 @@ def test_no_run_is_lost_when_the_service_is_killed(tmp_path: Path, count: int) -
         ) as second:
             _, errors = second.communicate(timeout=PATIENCE_S)
         assert "is used by another service" in errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_interrupt_runs_in_progress(tmp_path: Path, number: int) -> None:
+    with served(tmp_path) as service:
+        run_id = service.submit(ENDLESS, "run")
+        service.wait(run_id, "running")
+        service.process.send_signal(number)
+        service.process.wait(PATIENCE_S)
+    store = RunStore(service.folder / DATABASE)
+    run = store.find(run_id)
+    store.close()
+    assert run is not None
+    assert run.state == "interrupted"
 
 
 def follow(service: Service, run_id: str) -> None:

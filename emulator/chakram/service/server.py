@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import signal
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -199,6 +200,8 @@ async def _serve(
     settings: ServiceSettings,
     ready: Callable[[str], None],
 ) -> None:
+    # After its shutdown, the server raises the signal again.
+    signal.signal(signal.SIGTERM, server.handle_exit)
     worker = asyncio.create_task(queue.work(), name="queue")
     serving = asyncio.create_task(server.serve(), name="server")
     try:
