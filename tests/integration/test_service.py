@@ -428,18 +428,31 @@ def ticks_of(pid: int) -> int:
 def test_mistakes_of_the_operator_are_one_sentence(
     tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
-    (tmp_path / "resources").mkdir()
-    ended = subprocess.run(
+    ended = refused_service(tmp_path, *options)
+    assert ended.returncode in (2, 3)
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_used_port_is_an_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        ended = refused_service(tmp_path, "--listen", address)
+    assert ended.returncode == 3
+    assert f"chakram: error: --listen {address}: is not available" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def refused_service(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "resources").mkdir()
+    return subprocess.run(
         [sys.executable, "-P", "-m", "chakram", "serve", *options],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE_S,
     )
-    assert ended.returncode in (2, 3)
-    assert words in ended.stderr
-    assert "Traceback" not in ended.stderr
 
 
 # ---- pages ---------------------------------------------------------------------------

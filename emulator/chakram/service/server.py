@@ -203,7 +203,7 @@ async def _serve(
     # After its shutdown, the server raises the signal again.
     signal.signal(signal.SIGTERM, server.handle_exit)
     worker = asyncio.create_task(queue.work(), name="queue")
-    serving = asyncio.create_task(server.serve(), name="server")
+    serving = asyncio.create_task(_answer_requests(server), name="server")
     try:
         # The server has no event for this.
         while not server.started and not serving.done():  # noqa: ASYNC110
@@ -217,10 +217,13 @@ async def _serve(
             ready(f"serving at {address} (Ctrl-C ends it, and the runs in progress)")
         await asyncio.wait({worker, serving}, return_when=asyncio.FIRST_COMPLETED)
         if not worker.done():
-            with contextlib.suppress(SystemExit):
-                await serving
+            await serving
             if not server.started:
-                raise PortInUse(f"--listen {settings.listen}", "is not available")
+                raise PortInUse(
+                    f"--listen {settings.listen}",
+                    "is not available",
+                    "choose another address or port",
+                )
         else:
             server.should_exit = True
             await serving
@@ -228,6 +231,12 @@ async def _serve(
     finally:
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
+
+
+async def _answer_requests(server: uvicorn.Server) -> None:
+    # If SystemExit left a task, it would end the event loop.
+    with contextlib.suppress(SystemExit):
+        await server.serve()
 
 
 def _config(settings: ServiceSettings, application: Application) -> uvicorn.Config:
