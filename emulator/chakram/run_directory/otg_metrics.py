@@ -100,12 +100,9 @@ def queue_pair_metrics(
         columns[f"{name}_{family}"] = addresses
     columns |= {name: table[name] for name in COUNTED}
     columns["frame_delta"] = pc.subtract(table["data_frames_tx"], table["arrived"])
-    for name, column, prefix in (
-        ("data_tx_rate", "tx_bytes", ""),
-        ("data_rx_rate", "rx_bytes", "incoming_"),
-    ):
-        began, ended = (table[f"{prefix}{each}"] for each in _SPAN)
-        columns[name] = _gigabits(table[column], pc.subtract(ended, began))
+    columns["data_tx_rate"] = _rates(table, samples, "tx_bytes", _SPAN)
+    incoming_span = tuple(f"incoming_{name}" for name in _SPAN)
+    columns["data_rx_rate"] = _rates(table, samples, "rx_bytes", incoming_span)
     columns["flow_completion_time_ns"] = pc.round(table["fct_ns_mean"]).cast(pa.int64())
     columns["flow_completion_time"] = pc.divide(table["fct_ns_mean"], 1e6)
     columns["first_timestamp"] = table["first_sent_ns_min"]
@@ -223,6 +220,49 @@ def _last(samples: pa.Table, names: Sequence[str] = COUNTED) -> pa.Table:
     )
     found = found.select([*_KEY, *(f"{name}_max" for name in names)])
     return found.rename_columns([*_KEY, *names])
+
+
+def _rates(
+    table: pa.Table, samples: pa.Table, counter: str, span: Sequence[str]
+) -> pa.ChunkedArray:
+    """Return the rate of each queue pair in Gbit/s, in the order of *table*.
+
+    The counter includes parts of messages that were not acknowledged. If it still grew
+    after the last acknowledgment, the rate is its growth between two samples.
+
+    Args:
+        table: Last counters and the times *span*, in the column ``order``.
+        samples: Table ``queue_pairs``.
+        counter: Column of the counter.
+        span: Columns of the times of the first packet and the last acknowledgment.
+    """
+    began, ended = span
+    known = table.select([*_KEY, "order", counter, began, ended])
+    known = known.rename_columns([*_KEY, "order", "nbytes", "began", "ended"])
+    found = plain_names(samples.select([*_KEY, "time_ns", counter]))
+    found = found.join(known, keys=_KEY, join_type="inner")
+    nbytes = found[counter]
+    is_after = pc.fill_null(pc.greater_equal(found["time_ns"], found["ended"]), False)
+    for name, condition, column in (
+        ("acked_bytes", is_after, counter),
+        ("first_bytes", pc.greater(nbytes, 0), counter),
+        ("first_ns", pc.greater(nbytes, 0), "time_ns"),
+        ("last_ns", pc.equal(nbytes, found["nbytes"]), "time_ns"),
+    ):
+        least = found.filter(condition).group_by("order").aggregate([(column, "min")])
+        least = least.select(["order", f"{column}_min"])
+        known = known.join(least.rename_columns(["order", name]), keys="order")
+    known = known.sort_by("order")
+    is_partial = pc.or_(
+        pc.is_null(known["ended"]),
+        pc.fill_null(pc.greater(known["nbytes"], known["acked_bytes"]), False),
+    )
+    growth = pc.subtract(known["nbytes"], known["first_bytes"])
+    return pc.if_else(
+        is_partial,
+        _gigabits(growth, pc.subtract(known["last_ns"], known["first_ns"])),
+        _gigabits(known["nbytes"], pc.subtract(known["ended"], known["began"])),
+    )
 
 
 def _gigabits(nbytes: pa.ChunkedArray, time_ns: pa.ChunkedArray) -> pa.ChunkedArray:

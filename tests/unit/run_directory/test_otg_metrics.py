@@ -134,6 +134,31 @@ def test_times_and_rates_come_from_messages() -> None:
     assert found["job/world/0.0/0>2"]["data_tx_rate"] is None
 
 
+def test_rate_of_an_unfinished_message_comes_from_samples() -> None:
+    plan = made()
+    counted = [(10, 0), (20, 1_000), (30, 2_000), (40, 4_000), (50, 4_000)]
+    sampled = samples(
+        plan,
+        *(
+            {"time_ns": time, "rank": rank, "peer": peer, column: nbytes}
+            for rank, peer, column in (
+                (0, 1, "tx_bytes"),
+                (1, 0, "rx_bytes"),
+                (0, 2, "tx_bytes"),
+            )
+            for time, nbytes in counted
+        ),
+    )
+    # The message from 0 to 2 ends between two samples, and no other follows.
+    for last_acked in ((), ((0, 1, 12, 22, 10), (0, 2, 12, 32, 20))):
+        found = metrics(plan, sampled, flows(plan, *last_acked))
+        for name, column in (("0>1", "tx"), ("1>0", "rx")):
+            row = found[f"job/world/0.0/{name}"]
+            # 3000 bytes in 20 ns
+            assert row[f"data_{column}_rate"] == pytest.approx(1200)
+    assert found["job/world/0.0/0>2"]["data_tx_rate"] == pytest.approx(1600)
+
+
 TIMES = ("first_timestamp", "last_timestamp", "flow_completion_time_ns")
 
 
