@@ -282,7 +282,7 @@ def load_experiment(
 
 
 def parse_experiment(
-    text: str | bytes,
+    text: str | bytes | documents.Document,
     *,
     source: str = "experiment",
     overrides: Mapping[str, str] | None = None,
@@ -291,7 +291,7 @@ def parse_experiment(
     """Parse *text* as an experiment; relative paths start at the current folder.
 
     Args:
-        text: The experiment.
+        text: The experiment, or its document, which overrides change.
         source: Name for errors.
         overrides: As for ``load_experiment``.
         confined_to: Folder at which relative paths start instead, and outside of which
@@ -300,9 +300,11 @@ def parse_experiment(
     Raises:
         ConfigError: As for ``load_experiment``, with *source* instead of a file name.
     """
-    raw = text.encode() if isinstance(text, str) else text
+    if not isinstance(text, documents.Document):
+        raw = text.encode() if isinstance(text, str) else text
+        text = documents.parse_document(raw, source=source)
     return _experiment(
-        documents.parse_document(raw, source=source),
+        text,
         source=source,
         path=None,
         overrides=overrides,
@@ -332,7 +334,7 @@ def _experiment(
     experiment, mistakes = _validated(document, context)
     if mistakes or experiment is None:
         blamed = _blamed(written, said, context)
-        order = [option for _, option in said.values()]
+        order = [*written.options.values(), *(option for _, option in said.values())]
 
         def option_of(mistake: Mistake) -> tuple[Location, str] | None:
             option = blamed.get((mistake.location, mistake.found))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError
+from chakram.settings.located_errors import report
 from chakram.settings.yaml_document import parse_document, read_document
 
 if TYPE_CHECKING:
@@ -94,12 +95,11 @@ def check_submission(
     if isinstance(section, str):
         name = section
         if document.mistakes:
-            mistake = document.mistakes[0]
-            place = ".".join(map(str, mistake.location))
-            raise ConfigError(f"{_SOURCE}: {place}", mistake.found, mistake.hint)
-        fabric = _read_fabric(section, resources)
+            raise report(_SOURCE, document.mistakes, document.line)
+        document.data["fabric"] = _read_fabric(section, resources)
+        document.options["fabric",] = f"{FABRICS}/{section}.yaml"
         # JSON is YAML, and quotes all text.
-        text = json.dumps({**document.data, "fabric": fabric}, indent=2)
+        text = json.dumps(document.data, indent=2)
         if any(_is_below("fabric", each) for each in changes):
             raise ConfigError(
                 f"{_SOURCE}: fabric",
@@ -107,7 +107,7 @@ def check_submission(
                 "remove the change",
             )
     experiment = parse_experiment(
-        text, source=_SOURCE, overrides=changes, confined_to=resources
+        document, source=_SOURCE, overrides=changes, confined_to=resources
     )
     is_own = experiment.fabric.on_this_machine
     if not is_own and name == THIS_MACHINE and verb == "run":
@@ -157,7 +157,10 @@ def _read_fabric(name: str, resources: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{_SOURCE}: fabric", f"{name!r} is unknown", f"known fabrics: {known}"
         )
-    return read_document(path).data
+    document = read_document(path)
+    if document.mistakes:
+        raise report(f"{FABRICS}/{name}.yaml", document.mistakes, document.line)
+    return document.data
 
 
 def _is_below(key: str, changed: str) -> bool:

@@ -78,6 +78,53 @@ def test_mistakes_beside_a_named_fabric_are_told(resources: Path) -> None:
         check_submission(twice, resources)
 
 
+@pytest.mark.parametrize(
+    ("line", "changes", "words"),
+    [
+        ("seed: -1", {}, "experiment:8: seed: -1 is too small"),
+        ("seed: 1\nseed: 2", {}, "experiment:9: seed: is already set on line 8"),
+        ("fabric: rack8", {}, "experiment:8: fabric: is already set on line 1"),
+        ("seed: 1", {"seed": "-1"}, "--set seed=-1: -1 is too small"),
+    ],
+)
+def test_mistakes_beside_a_named_fabric_have_their_lines(
+    resources: Path, line: str, changes: dict[str, str], words: str
+) -> None:
+    lines = ["fabric: rack7", "version: 1", "# it", "name: x", "", "jobs:"]
+    whole = "\n".join([*lines, f"  - {json.dumps(JOB)}", line])
+    with pytest.raises(ConfigError) as caught:
+        check_submission(whole, resources, changes=changes)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ("kind: loopback\nudp_port: -1\n", "fabrics/bad.yaml: fabric.udp_port: -1"),
+        ("kind: loopback\nkind: x\n", "fabrics/bad.yaml:2: kind: is already set"),
+    ],
+)
+def test_mistakes_of_a_fabric_of_the_service_name_its_file(
+    resources: Path, section: str, words: str
+) -> None:
+    (resources / "fabrics/bad.yaml").write_text(section)
+    assert words in refusal(resources, fabric="bad")
+
+
+def test_a_change_can_reveal_a_mistake_of_a_fabric_of_the_service(
+    resources: Path,
+) -> None:
+    slow = {
+        "kind": "namespaces",
+        "dilation": 1000,
+        "topology": {"single_switch": {"hosts": 2}},
+        "links": {"host": {"rate": "10kbit"}},
+    }
+    (resources / "fabrics/slow.yaml").write_text(json.dumps(slow))
+    told = refusal(resources, {"transport": "{}"}, fabric="slow", transport=5)
+    assert "--set transport={}: fabric.links.host.rate" in told
+
+
 def test_a_fabric_of_the_service_is_named(resources: Path) -> None:
     found = check_submission(text(fabric="rack7"), resources)
     assert found.fabric == "rack7"
