@@ -146,6 +146,10 @@ def test_a_configuration_locks_the_fabric(service: Service) -> None:
     # A simulation would disturb the flows on this machine.
     time.sleep(1)
     assert service.state(waiting) == service.state(other) == "queued"
+    assert service.json("/fabrics")["in_use"] == {"this machine": "otg"}
+    assert b"<td>otg</td>" in service.ask("/")[1]
+    for run in service.json("/runs")["runs"][:2]:
+        assert run["reason"] == "waits until otg releases this machine"
     assert service.ask("/config", "POST", b"{}")[0] == 200
     assert service.wait(waiting)["state"] == service.wait(other)["state"] == "done"
     for method, path in {"PATCH": "/config", "POST": "/monitor/capture"}.items():

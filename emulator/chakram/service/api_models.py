@@ -72,7 +72,7 @@ class Fabrics(_Model):
 
     fabrics: list[str]
     in_use: dict[str, str]
-    """The current run of each fabric that is in use."""
+    """The current run of each fabric that is in use, or otg for a client of OTG."""
 
 
 class Problem(_Model):

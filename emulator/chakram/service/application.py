@@ -257,7 +257,7 @@ class Application:
     @_route()
     async def fabrics(self, _request: Request) -> Response:
         """List the fabrics that experiments can name."""
-        in_use = self._queue.locks()
+        in_use = self._queue.reservations() | self._queue.locks()
         return JSONResponse(
             {"fabrics": fabric_names(self._resources), "in_use": in_use}
         )
@@ -438,7 +438,7 @@ class Application:
         states = [each for each in given.getlist("state") if each]
         if not set(states) <= set(STATES):
             raise HttpProblem(422, "state", "is unknown", f"use {', '.join(STATES)}")
-        return self._store.search(
+        found = self._store.search(
             states=states,
             text=given.get("text", "")[:256],
             tag=given.get("tag", "")[:64],
@@ -446,6 +446,7 @@ class Application:
             before=_whole(request, "before", 0, most=1 << 53) or None,
             limit=limit,
         )
+        return [self._queue.explained(run) for run in found]
 
     async def _checked(self, wanted: RunRequest) -> Submission:
         return await asyncio.to_thread(
@@ -470,7 +471,7 @@ class Application:
         run = self._store.find(run_id[:128])
         if run is None:
             raise HttpProblem(404, "run", "does not exist", f"see {API}/runs")
-        return run
+        return self._queue.explained(run)
 
     def _results_of(self, run: StoredRun) -> Path:
         if run.directory is None:

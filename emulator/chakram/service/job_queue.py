@@ -18,7 +18,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -230,6 +230,17 @@ class JobQueue:
         """Return the run that uses each fabric, for fabrics that are in use."""
         return dict(self._locks)
 
+    def reservations(self) -> dict[str, str]:
+        """Return the holder of each reserved fabric."""
+        return dict(self._reserved)
+
+    def explained(self, run: StoredRun) -> StoredRun:
+        """Return a run, with a reason if it waits for a reserved fabric."""
+        holder = self._reserved.get(run.fabric)
+        if run.state != QUEUED or holder is None:
+            return run
+        return replace(run, reason=f"waits until {holder} releases {run.fabric}")
+
     def changes_of(self, run_id: str) -> dict[str, str]:
         """Return the changes with which a run was submitted."""
         try:
@@ -271,7 +282,7 @@ class JobQueue:
                     return
                 if run.state != told:
                     told = run.state
-                    yield Event(-1, "state", run.document())
+                    yield Event(-1, "state", self.explained(run).document())
                 for event in [] if job is None else list(job.lines):
                     if event.number > after:
                         after = event.number

@@ -71,7 +71,8 @@ class Pages:
         """Return the page of the queue and the runs."""
         store = self._queue.store
         waiting = store.waiting()
-        in_use = self._queue.locks()
+        locks, reserved = self._queue.locks(), self._queue.reservations()
+        names = [*fabric_names(self._resources), *locks, *reserved]
         return self._page(
             "home",
             "Runs",
@@ -79,8 +80,9 @@ class Pages:
             runs=runs,
             waiting=waiting,
             counts=store.counts(),
-            locks=in_use,
-            fabrics=[*dict.fromkeys([*fabric_names(self._resources), *in_use])],
+            locks=locks,
+            reserved=reserved,
+            fabrics=[*dict.fromkeys(names)],
             query={name: query.get(name, "") for name in ("text", "tag", "state")},
             states=STATES,
         )
