@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,7 +108,9 @@ class OtgPlan:
     transport: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
-    def experiment(self, fabric: str, flows: set[str] | None = None) -> dict[str, Any]:
+    def experiment(
+        self, fabric: str, flows: AbstractSet[str] | None = None
+    ) -> dict[str, Any]:
         """Return the experiment that sends some flows until it is canceled.
 
         Args:

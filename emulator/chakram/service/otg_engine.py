@@ -83,6 +83,7 @@ class OtgEngine:
         self._config: dict[str, Any] = {}
         self._plan = OtgPlan()
         self._run_id: str | None = None
+        self._started: frozenset[str] = frozenset()
         self._stages: StageSequence | None = None
         self._rates_bps: dict[str, int | None] = {}
         self._neighbors: Callable[[str], list[tuple[str, str]] | None] = lambda _: None
@@ -149,11 +150,11 @@ class OtgEngine:
             wanted = self._named(names)
             if word == "start":
                 await self._start(wanted)
-            elif wanted is not None and len(wanted) < len(self._plan.flows):
+            elif self._sending(self._current()) <= wanted:
+                await self._stop()
+            elif self._sending(self._current()) & wanted:
                 path = "traffic.flow_transmit.flow_names"
                 raise OtgProblem(501, [f"{path}: flows are stopped only together"])
-            else:
-                await self._stop()
             return []
 
     async def metrics(self, request: Any) -> dict[str, Any]:
@@ -183,13 +184,13 @@ class OtgEngine:
                 return _answer("port_metrics", rows)
             if kind == "flow":
                 found = await asyncio.to_thread(self._flow_rows, run)
-                sending, wanted = self._state(run), _names(asked, "flow_names")
+                sending, wanted = self._sending(run), _names(asked, "flow_names")
                 rows = [
                     {
                         "name": row["flow_name"],
                         "port_tx": row["port_tx"],
                         "port_rx": row["port_rx"],
-                        "transmit": sending,
+                        "transmit": _transmit(row["flow_name"] in sending),
                         **_renamed(row, _OF_FLOW),
                     }
                     for row in found
@@ -197,7 +198,7 @@ class OtgEngine:
                 ]
                 return _answer("flow_metrics", rows)
             if kind in ("rocev2_ipv4", "rocev2_ipv6"):
-                is_up = self._state(run) == "started"
+                is_up = bool(self._sending(run))
                 rows = [
                     {
                         "name": name,
@@ -263,7 +264,7 @@ class OtgEngine:
         """Release fabrics whose client no longer sends requests, until canceled."""
         while True:
             await asyncio.sleep(min(30.0, IDLE_S / 4))
-            is_sending = self._state(self._current()) == "started"
+            is_sending = bool(self._sending(self._current()))
             is_sending |= self._stages is not None and self._stages.is_running
             if time.monotonic() - self._used_s > IDLE_S and not is_sending:
                 self._queue.release(self._key, self._holder)
@@ -297,31 +298,33 @@ class OtgEngine:
         self._neighbors = fabric.neighbors
         return {port.host: port.address for port in ports}
 
-    async def _submission(self, plan: OtgPlan, names: set[str] | None) -> Submission:
+    async def _submission(
+        self, plan: OtgPlan, names: frozenset[str] | None
+    ) -> Submission:
         text = json.dumps(plan.experiment(self._fabric, names))
         return await asyncio.to_thread(check_submission, text, self._resources)
 
-    def _named(self, names: Any) -> set[str] | None:
+    def _named(self, names: list[str]) -> frozenset[str]:
+        """Return the flows with some names, or all flows without names."""
         path = "traffic.flow_transmit.flow_names"
-        if not names:
-            return None
-        known = {flow.name for flow in self._plan.flows}
+        known = frozenset(flow.name for flow in self._plan.flows)
         unknown = [name for name in names if name not in known]
         if unknown:
             raise OtgProblem(400, [f"{path}: {unknown[0]:.60} is unknown"])
-        return set(names)
+        return frozenset(names) or known
 
-    async def _start(self, names: set[str] | None) -> None:
+    async def _start(self, names: frozenset[str]) -> None:
         if not self._plan.flows:
             raise OtgProblem(400, ["stateful_flows: there is no flow to start"])
-        if self._state(self._current()) == "started":
-            if names is None:
-                return  # all that can be started has been
+        if sending := self._sending(self._current()):
+            if names <= sending:
+                return
             path = "traffic.flow_transmit.flow_names"
             raise OtgProblem(501, [f"{path}: flows are started only together"])
         self._reserve()
         submission = await self._submission(self._plan, names)
         self._run_id = (await start_run(self._queue, submission, self._holder)).id
+        self._started = names
 
     async def _stop(self) -> None:
         if self._stages is not None:
@@ -380,8 +383,10 @@ class OtgEngine:
             )
         return found
 
-    def _state(self, run: StoredRun | None) -> str:
-        return "started" if run is not None and run.state == RUNNING else "stopped"
+    def _sending(self, run: StoredRun | None) -> frozenset[str]:
+        """Return the names of the flows that a run sends, if it is in progress."""
+        is_running = run is not None and run.state == RUNNING
+        return self._started if is_running else frozenset()
 
     def _current(self) -> StoredRun | None:
         """Return the run of the flows, or None."""
@@ -407,6 +412,9 @@ class OtgEngine:
     def _port_rows(self, run: StoredRun | None, names: Any) -> list[dict[str, Any]]:
         rows = self._rows(run, RunResults.port_metrics)
         found = {row["name"]: row for row in rows}
+        sending = self._sending(run)
+        flows = [flow for flow in self._plan.flows if flow.name in sending]
+        used = {port for flow in flows for port in (flow.port_tx, flow.port_rx)}
         answer = []
         for name in names:
             location = self._plan.locations.get(name)
@@ -416,7 +424,7 @@ class OtgEngine:
                 {
                     "name": name,
                     "location": location,
-                    "transmit": self._state(run),
+                    "transmit": _transmit(name in used),
                     **_renamed(found.get(location, {}), _OF_PORT),
                 }
             )
@@ -452,6 +460,10 @@ def _flow_row(flow: OtgFlow, row: Mapping[str, Any]) -> dict[str, Any]:
 def _renamed(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return the known counters of a row, by the names of OTG."""
     return {name: row[of] for name, of in names.items() if row.get(of) is not None}
+
+
+def _transmit(is_sending: bool) -> str:
+    return "started" if is_sending else "stopped"
 
 
 def _answer(choice: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

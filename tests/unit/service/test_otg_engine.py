@@ -1,0 +1,114 @@
+"""The engine that clients of OTG drive, with runs that have no processes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chakram.service import otg_runs
+from chakram.service.otg_config import OtgProblem
+from chakram.service.otg_engine import OtgEngine
+from chakram.service.run_store import CANCELED, RUNNING
+from tests.unit.service.test_otg_config import config
+
+pytestmark = pytest.mark.asyncio
+
+FABRIC = {
+    "kind": "namespaces",
+    "topology": {"single_switch": {"hosts": 4}},
+    "links": {"host": {"rate": "50Mbit"}},
+}
+
+
+@dataclass
+class EndlessRuns:
+    """A queue whose runs send until they are canceled."""
+
+    runs: list[Any] = field(default_factory=list)
+
+    @property
+    def store(self) -> Any:
+        return self
+
+    def reserve(self, *_: str) -> bool:
+        return True
+
+    async def start_now(self, submission: Any, *, holder: str) -> Any:
+        run = SimpleNamespace(
+            id=str(len(self.runs)),
+            owner=holder,
+            fabric=submission.fabric,
+            state=RUNNING,
+            jobs=[job.name for job in submission.experiment.jobs],
+        )
+        self.runs.append(run)
+        return run
+
+    def find(self, run_id: str) -> Any:
+        return self.runs[int(run_id)]
+
+    def has_said(self, *_: str) -> bool:
+        return True
+
+    def search(self, **_: Any) -> list[Any]:
+        return [run for run in self.runs if run.state == RUNNING]
+
+    def cancel(self, run: Any, _by: str) -> None:
+        run.state = CANCELED
+
+    def directory_of(self, _run_id: str) -> None:
+        return None
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> EndlessRuns:
+    monkeypatch.setattr(otg_runs, "_LOOK_S", 0.001)
+    return EndlessRuns()
+
+
+@pytest.fixture
+def engine(queue: EndlessRuns, tmp_path: Path) -> OtgEngine:
+    (tmp_path / "fabrics").mkdir()
+    (tmp_path / "fabrics/lab.yaml").write_text(json.dumps(FABRIC))
+    return OtgEngine(queue, tmp_path, "lab")  # type: ignore[arg-type] # a made queue
+
+
+async def transmit(engine: OtgEngine, word: str, *names: str) -> None:
+    asked = {"state": word, "flow_names": list(names)}
+    await engine.control({"choice": "traffic", "traffic": {"flow_transmit": asked}})
+
+
+async def states(engine: OtgEngine, kind: str) -> list[str]:
+    """Return the names of the flows or ports that are started."""
+    rows = (await engine.metrics({"choice": kind, kind: {}}))[f"{kind}_metrics"]
+    return [row["name"] for row in rows if row["transmit"] == "started"]
+
+
+async def test_some_flows_run_and_others_do_not(
+    engine: OtgEngine, queue: EndlessRuns
+) -> None:
+    await engine.set_config(config(("a", 1, 0), ("b", 2, 0), ("c", 3, 0)))
+    assert await states(engine, "flow") == []
+    await transmit(engine, "start", "a", "b")
+    assert queue.runs[-1].jobs == ["f0", "f1"]
+    assert await states(engine, "flow") == ["a", "b"]
+    assert await states(engine, "port") == ["p0", "p1", "p2"]
+    # They run already, or do not run.
+    await transmit(engine, "start", "a")
+    await transmit(engine, "stop", "c")
+    assert await states(engine, "flow") == ["a", "b"]
+    for word, names in (("start", ["c"]), ("start", []), ("stop", ["a"])):
+        with pytest.raises(OtgProblem, match="only together") as caught:
+            await transmit(engine, word, *names)
+        assert caught.value.status == 501
+    await transmit(engine, "stop", "a", "b", "c")
+    assert await states(engine, "flow") == await states(engine, "port") == []
+    await transmit(engine, "start")
+    assert await states(engine, "flow") == ["a", "b", "c"]
+    await transmit(engine, "stop")
+    assert [run.state for run in queue.runs] == [CANCELED, CANCELED]
