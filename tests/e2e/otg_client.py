@@ -122,7 +122,7 @@ def incast(api):
 
 
 def again(api):
-    api.set_config(config(api, [("a", 1, 0), ("b", 2, 3)], rate=20))
+    api.set_config(config(api, [("a", 1, 0), ("b", 2, 0)], rate=20))
     found = []
     state = api.control_state()
     state.protocol.all.state = state.protocol.all.START

@@ -366,6 +366,9 @@ class _Converter:
         pairs = [self._queue_pairs.get(each) for each in ends]
         if pairs[0] is not None and pairs[0].port != port:
             self.wrong.append(f"{flow.at('tx_endpoint')}: is not at port {port}")
+        known = self._names.setdefault(("tx_endpoint", ends[0]), flow.path)
+        if known != flow.path:
+            self.wrong.append(f"{flow.at('tx_endpoint')}: is also that of {known}")
         unit = flow.choice("message_size_unit", _UNITS, "bytes")
         size = int(flow.number("message_size", 64, 1, 1 << 32)) * _UNITS[unit]
         if size > _LARGEST_MESSAGE:
@@ -381,6 +384,11 @@ class _Converter:
         assert second is not None
         if first.port == second.port:
             self.wrong.append(f"{flow.at('rx_endpoint')}: is at the same port")
+        elif self._port_of_address.get(first.destination) not in (None, second.port):
+            self.wrong.append(
+                f"{flow.at('rx_endpoint')}: is not at the destination of "
+                f"{ends[0]:.60}, {first.destination:.60}"
+            )
         self._plan.flows.append(
             OtgFlow(
                 name=name,

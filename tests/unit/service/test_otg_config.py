@@ -120,6 +120,7 @@ def test_flows_of_a_port_share_its_rate() -> None:
     for number, listed in enumerate(rates):
         second = copy.deepcopy(listed[0])
         second["name"] = f"more {number}"
+        second["tx_endpoint"] = f"q{number + 1}.1"
         listed.append(second)
     found = convert_config(whole, PORTS)
     assert found.transport["congestion_control"] == {"fixed_rate": {"rate": "25%"}}
@@ -210,6 +211,13 @@ def at(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
+def two_flows(whole: Any, second: str) -> list[dict[str, Any]]:
+    """Return the flow of a configuration, and another from a queue pair."""
+    for key in FLOW:
+        whole = whole[key]
+    return [whole, {**whole, "name": "second", "tx_endpoint": second}]
+
+
 RATE = (
     *("stateful_flows", "rocev2", 0, "tx_ports", 0),
     *("transmit_type", "target_line_rate"),
@@ -252,6 +260,14 @@ WRONG: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (
         at(*FLOW, "rx_endpoint", value="q1.3"),
         "flows[0].rx_endpoint: is at the same port",
+    ),
+    (
+        at(*FLOW, "rx_endpoint", value="q2.1"),
+        "flows[0].rx_endpoint: is not at the destination of q1.0, 198.18.0.1",
+    ),
+    (
+        lambda whole: at(*RATE, "flows", value=two_flows(whole, "q1.0"))(whole),
+        "flows[1].tx_endpoint: is also that of stateful_flows.rocev2[0].tx_ports[0]",
     ),
     (at(*FLOW, "rx_endpoint", value=None), "no queue pair is opposite to q1.0"),
     (at(*FLOW, "rx_endpoint", value=7), "flows[0].rx_endpoint: is not a text"),
