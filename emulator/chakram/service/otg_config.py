@@ -177,6 +177,7 @@ class _Converter:
         self._queue_pairs: dict[str, _QueuePair] = {}
         self._port_of_address: dict[str, str] = {}
         self._names: dict[tuple[str, str], str] = {}
+        self._slow: list[str] = []  # places of rates below 100 %
         self._port_of_device: dict[str, str] = {}
         self._config = ConfigReader(config, "", self.wrong, self.unable)
 
@@ -341,6 +342,8 @@ class _Converter:
             kind.choice("choice", {"target_line_rate": 0}, "target_line_rate")
             for rate in kind.one("target_line_rate", is_required=True):
                 share = rate.number("value", 100, 1, 100)
+                if share < 100:
+                    self._slow.append(rate.at("value"))
                 flows = rate.data.get("flows")
                 count = len(flows) if isinstance(flows, list) else 1
                 for flow in rate.many("flows"):
@@ -468,12 +471,18 @@ class _Converter:
         dscp = {"cnp": control.pop("cnp_dscp")} if "cnp_dscp" in control else {}
         transport |= control
         pairs = self._queue_pairs.values()
-        shared: tuple[tuple[str, set[Any]], ...] = (
-            ("ecn", {each.ecn for each in pairs if each.ecn is not None}),
-            ("rocev2_verb", {each.verb for each in self._plan.flows}),
-            ("target_line_rate", {each.share for each in self._plan.flows}),
-        )
-        for name, values in shared:
+        shared: dict[str, set[Any]] = {
+            "ecn": {each.ecn for each in pairs if each.ecn is not None},
+            "rocev2_verb": {each.verb for each in self._plan.flows},
+        }
+        if "congestion_control" in transport:
+            self.unable += [
+                f"{place}: must be 100 with DCQCN, which sets the rates"
+                for place in self._slow
+            ]
+        else:
+            shared["target_line_rate"] = {each.share for each in self._plan.flows}
+        for name, values in shared.items():
             if len(values) > 1:
                 self.unable.append(f"{name}: must be the same for all queue pairs")
             if not values:
@@ -483,23 +492,14 @@ class _Converter:
                 transport["ecn"] = value
             elif name == "rocev2_verb":
                 transport["verb"] = value
-            elif "congestion_control" not in transport:
+            else:
                 # A queue pair sends at this share of the line rate.
                 text = f"{value:.6g}%"
                 transport["congestion_control"] = {"fixed_rate": {"rate": text}}
-            elif value < 100 / max(1, self._most_flows()):
-                self.unable.append(
-                    "target_line_rate.value: must be 100 with DCQCN, which sets the "
-                    "rates"
-                )
         if dscp:
             transport["dscp"] = dscp
         if len(self._plan.flows) > MOST_FLOWS:
             self.unable.append(f"stateful_flows: more than {MOST_FLOWS} flows")
-
-    def _most_flows(self) -> int:
-        ports = [each.port_tx for each in self._plan.flows]
-        return max(map(ports.count, ports), default=0)
 
     def _opposite(self, name: str) -> str:
         """Return the queue pair at the other end of a peer; empty if there is none."""

@@ -170,6 +170,27 @@ def test_settings_of_dcqcn_are_taken_one_to_one() -> None:
     assert "fixed_rate" in off.transport["congestion_control"]
 
 
+def test_dcqcn_sets_the_rates_of_ports() -> None:
+    whole = config(("a", 1, 0), ("b", 2, 0)) | {
+        "options": options({"dcqcn_settings": {}})
+    }
+    first, second = whole["stateful_flows"]["rocev2"][0]["tx_ports"]
+    rate = first["transmit_type"]["target_line_rate"]
+    flow = second["transmit_type"]["target_line_rate"]["flows"][0]
+    more = {**flow, "name": "c", "tx_endpoint": "q2.1"}
+    second["transmit_type"]["target_line_rate"]["flows"].append(more)
+    # One flow of the first port, and two of the second
+    found = convert_config(whole, PORTS)
+    assert found.transport["congestion_control"] == {"dcqcn": {}}
+    rate["value"] = 50
+    with pytest.raises(OtgProblem) as caught:
+        convert_config(whole, PORTS)
+    assert caught.value.status == 501
+    (error,) = caught.value.errors
+    place = "tx_ports[0].transmit_type.target_line_rate.value"
+    assert f"{place}: must be 100 with DCQCN" in error
+
+
 def test_settings_of_links_are_left_to_the_fabric() -> None:
     whole = config(("f", 1, 0)) | {"layer1": [{"name": "l", "speed": "speed_100_gbps"}]}
     found = convert_config(whole, PORTS)
