@@ -92,7 +92,7 @@ class OtgPlan:
         locations: Port of the fabric by name of an OTG port.
         addresses: Addresses of OTG ports.
         ethernets: Name of the port of each Ethernet interface of a device.
-        peers: Number of queue pairs by name of a peer.
+        peers: Number of queue pairs by name of a peer, by IP version.
         flows: The flows.
         collectives: The collectives, which run instead of flows.
         transport: Section ``transport`` of the experiment.
@@ -102,7 +102,9 @@ class OtgPlan:
     locations: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, list[str]] = field(default_factory=dict)
     ethernets: dict[str, str] = field(default_factory=dict)
-    peers: dict[str, int] = field(default_factory=dict)
+    peers: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {"ipv4": {}, "ipv6": {}}
+    )
     flows: list[OtgFlow] = field(default_factory=list)
     collectives: CollectivePlan | None = None
     transport: dict[str, Any] = field(default_factory=dict)
@@ -240,7 +242,7 @@ class _Converter:
         for rocev2 in device.one("rocev2"):
             for version in ("ipv4", "ipv6"):
                 for interface in rocev2.many(f"{version}_interfaces"):
-                    self._interface(interface, f"{version}_name", own)
+                    self._interface(interface, version, own)
         ports = {port for port, _ in own.values() if port in self._plan.locations}
         if len(ports) == 1:
             self._port_of_device[name] = self._plan.locations[ports.pop()]
@@ -284,8 +286,9 @@ class _Converter:
                 self._plan.addresses.setdefault(port, []).append(text)
 
     def _interface(
-        self, interface: ConfigReader, key: str, own: Mapping[str, tuple[str, str]]
+        self, interface: ConfigReader, version: str, own: Mapping[str, tuple[str, str]]
     ) -> None:
+        key = f"{version}_name"
         name = interface.text(key)
         if name and name not in own:
             self.wrong.append(f"{interface.at(key)}: {name:.60} is unknown")
@@ -306,7 +309,7 @@ class _Converter:
                 ends = (port, address, destination, count)
                 self._queue_pair(queue_pair, *ends)
                 count += 1
-            self._plan.peers[peer_name] = count
+            self._plan.peers[version][peer_name] = count
 
     def _queue_pair(
         self,

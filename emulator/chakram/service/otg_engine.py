@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +139,6 @@ class OtgEngine:
                 return []
             transmit = _inner(state, "traffic", "flow_transmit")
             word = transmit.get("state")
-            names = _names(transmit, "flow_names")
             if word in _UNSUPPORTED_STATES:
                 path = "traffic.flow_transmit.state"
                 raise OtgProblem(501, [f"{path}: {word} is not supported"])
@@ -147,7 +146,7 @@ class OtgEngine:
                 raise OtgProblem(
                     400, ["traffic.flow_transmit.state: is not start or stop"]
                 )
-            wanted = self._named(names)
+            wanted = self._flows(transmit, "traffic.flow_transmit")
             if word == "start":
                 await self._start(wanted)
             elif self._sending(self._current()) <= wanted:
@@ -173,18 +172,16 @@ class OtgEngine:
             run = self._current()
             if kind == "rocev2_flow":
                 found = await asyncio.to_thread(self._flow_rows, run)
-                wanted = _names(_inner(asked, "per_qp"), "flow_names")
-                rows = [
-                    row for row in found if not wanted or row["flow_name"] in wanted
-                ]
+                wanted = self._flows(_inner(asked, "per_qp"), f"{kind}.per_qp")
+                rows = [row for row in found if row["flow_name"] in wanted]
                 return _answer("rocev2_flow_per_qp_metrics", rows)
             if kind == "port":
-                names = _names(asked, "port_names") or list(self._plan.locations)
+                names = _chosen(asked, "port_names", kind, self._plan.locations)
                 rows = await asyncio.to_thread(self._port_rows, run, names)
                 return _answer("port_metrics", rows)
             if kind == "flow":
                 found = await asyncio.to_thread(self._flow_rows, run)
-                sending, wanted = self._sending(run), _names(asked, "flow_names")
+                sending, wanted = self._sending(run), self._flows(asked, kind)
                 rows = [
                     {
                         "name": row["flow_name"],
@@ -194,19 +191,21 @@ class OtgEngine:
                         **_renamed(row, _OF_FLOW),
                     }
                     for row in found
-                    if not wanted or row["flow_name"] in wanted
+                    if row["flow_name"] in wanted
                 ]
                 return _answer("flow_metrics", rows)
             if kind in ("rocev2_ipv4", "rocev2_ipv6"):
                 is_up = bool(self._sending(run))
+                peers = self._plan.peers[kind.removeprefix("rocev2_")]
+                inner, path = _inner(asked, "per_peer"), f"{kind}.per_peer"
                 rows = [
                     {
                         "name": name,
-                        "qp_configured": count,
-                        "qp_up": count if is_up else 0,
-                        "qp_down": 0 if is_up else count,
+                        "qp_configured": peers[name],
+                        "qp_up": peers[name] if is_up else 0,
+                        "qp_down": 0 if is_up else peers[name],
                     }
-                    for name, count in self._plan.peers.items()
+                    for name in _chosen(inner, "peer_names", path, peers)
                 ]
                 return _answer(f"{kind}_per_peer_metrics", rows)
             if kind == "ccl":
@@ -235,15 +234,11 @@ class OtgEngine:
             kind = str(request.get("choice") or next(iter(request), ""))
             if kind not in _ADDRESS_OF_NEIGHBOR:
                 raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
-            wanted = _names(_inner(request, kind), "ethernet_names")
-            unknown = [name for name in wanted if name not in self._plan.ethernets]
-            if unknown:
-                path = f"{kind}.ethernet_names"
-                raise OtgProblem(400, [f"{path}: {unknown[0]:.60} is unknown"])
+            inner, ethernets = _inner(request, kind), self._plan.ethernets
             rows = []
-            for name, port in self._plan.ethernets.items():
-                host = self._plan.locations.get(port)
-                if host is None or (wanted and name not in wanted):
+            for name in _chosen(inner, "ethernet_names", kind, ethernets):
+                host = self._plan.locations.get(ethernets[name])
+                if host is None:
                     continue
                 found = self._neighbors(host)
                 if found is None:
@@ -304,14 +299,10 @@ class OtgEngine:
         text = json.dumps(plan.experiment(self._fabric, names))
         return await asyncio.to_thread(check_submission, text, self._resources)
 
-    def _named(self, names: list[str]) -> frozenset[str]:
-        """Return the flows with some names, or all flows without names."""
-        path = "traffic.flow_transmit.flow_names"
-        known = frozenset(flow.name for flow in self._plan.flows)
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise OtgProblem(400, [f"{path}: {unknown[0]:.60} is unknown"])
-        return frozenset(names) or known
+    def _flows(self, asked: Mapping[str, Any], path: str) -> frozenset[str]:
+        """Return the names of the requested flows."""
+        known = [flow.name for flow in self._plan.flows]
+        return frozenset(_chosen(asked, "flow_names", path, known))
 
     async def _start(self, names: frozenset[str]) -> None:
         if not self._plan.flows:
@@ -409,7 +400,9 @@ class OtgEngine:
         found = _both_ends(self._rows(run, RunResults.queue_pair_metrics))
         return [_flow_row(flow, found.get(flow.job, {})) for flow in self._plan.flows]
 
-    def _port_rows(self, run: StoredRun | None, names: Any) -> list[dict[str, Any]]:
+    def _port_rows(
+        self, run: StoredRun | None, names: Iterable[str]
+    ) -> list[dict[str, Any]]:
         rows = self._rows(run, RunResults.port_metrics)
         found = {row["name"]: row for row in rows}
         sending = self._sending(run)
@@ -417,9 +410,7 @@ class OtgEngine:
         used = {port for flow in flows for port in (flow.port_tx, flow.port_rx)}
         answer = []
         for name in names:
-            location = self._plan.locations.get(name)
-            if location is None:
-                raise OtgProblem(400, [f"port.port_names: {name!s:.60} is unknown"])
+            location = self._plan.locations[name]
             answer.append(
                 {
                     "name": name,
@@ -496,6 +487,21 @@ def _names(data: Mapping[str, Any], key: str) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise OtgProblem(400, [f"{key}: is not a list of names"])
     return names
+
+
+def _chosen(
+    data: Mapping[str, Any], key: str, path: str, known: Collection[str]
+) -> list[str]:
+    """Return the listed names, or all known names if none is listed.
+
+    Raises:
+        OtgProblem: If a name is unknown.
+    """
+    names = _names(data, key)
+    for name in names:
+        if name not in known:
+            raise OtgProblem(400, [f"{path}.{key}: {name:.60} is unknown"])
+    return names or list(known)
 
 
 def _protocols(protocol: Any) -> list[str]:

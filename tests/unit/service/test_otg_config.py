@@ -100,7 +100,10 @@ def test_a_flow_becomes_a_job() -> None:
     found = plan()
     (flow,) = found.flows
     assert (flow.port_tx, flow.port_rx, flow.message_bytes) == ("p1", "p0", 64_000)
-    assert found.peers["peer2"] == 4
+    assert found.peers == {
+        "ipv4": {f"peer{number}": 4 for number in range(4)},
+        "ipv6": {},
+    }
     experiment = found.experiment("rack7")
     (job,) = experiment["jobs"]
     assert job["placement"] == {"ports": ["h1", "h0"]}

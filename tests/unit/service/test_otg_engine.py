@@ -89,6 +89,43 @@ async def states(engine: OtgEngine, kind: str) -> list[str]:
     return [row["name"] for row in rows if row["transmit"] == "started"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "inner", "key", "known"),
+    [
+        ("rocev2_flow", "per_qp", "flow_names", "a"),
+        ("flow", None, "flow_names", "a"),
+        ("port", None, "port_names", "p2"),
+        ("rocev2_ipv4", "per_peer", "peer_names", "peer3"),
+    ],
+)
+async def test_metrics_are_of_known_names(
+    engine: OtgEngine, kind: str, inner: str | None, key: str, known: str
+) -> None:
+    await engine.set_config(config(("a", 1, 0), ("b", 2, 0)))
+    for name, is_known in ((known, True), ("other", False)):
+        asked: dict[str, Any] = {key: [name]}
+        request = {"choice": kind, kind: asked if inner is None else {inner: asked}}
+        if is_known:
+            answer = await engine.metrics(request)
+            (row,) = answer[answer["choice"]]
+            assert known in row.values()
+            continue
+        with pytest.raises(OtgProblem) as caught:
+            await engine.metrics(request)
+        place = ".".join(filter(None, (kind, inner, key)))
+        assert caught.value.errors == [f"{place}: other is unknown"]
+        assert caught.value.status == 400
+
+
+async def test_peers_belong_to_the_ip_version_of_their_interface(
+    engine: OtgEngine,
+) -> None:
+    await engine.set_config(config(("a", 1, 0)))
+    for version, count in (("ipv4", 4), ("ipv6", 0)):
+        answer = await engine.metrics({"choice": f"rocev2_{version}"})
+        assert len(answer[answer["choice"]]) == count
+
+
 async def test_some_flows_run_and_others_do_not(
     engine: OtgEngine, queue: EndlessRuns
 ) -> None:
