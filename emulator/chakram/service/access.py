@@ -116,7 +116,8 @@ def add_user(path: Path, name: str, role: str) -> str:
     """Add a user to a token file, and return the user's token.
 
     Raises:
-        ConfigError: If the name or role is invalid, or the file cannot be written.
+        ConfigError: If the name or role is invalid, the user exists, or the file
+            cannot be written.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(
@@ -127,8 +128,13 @@ def add_user(path: Path, name: str, role: str) -> str:
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     digest = hashlib.sha256(token.encode()).hexdigest()
     with explained_writes(path, ConfigError, "choose another file"):
-        old = path.read_text("utf-8").splitlines() if path.exists() else []
-        kept = [line for line in old if line.split()[:1] != [name]]
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        if any(line.split()[:1] == [name] for line in lines):
+            raise ConfigError(
+                f"--add-user {name}",
+                f"is already a user in {path}",
+                "for a new token or role, remove the user's line first",
+            )
         path.touch(mode=0o600)
-        path.write_text("\n".join([*kept, f"{name} {role} {digest}"]) + "\n", "utf-8")
+        path.write_text("\n".join([*lines, f"{name} {role} {digest}"]) + "\n", "utf-8")
     return token

@@ -27,13 +27,17 @@ def test_a_token_is_known_by_its_digest_only(tmp_path: Path) -> None:
     content = path.read_text()
     assert first not in content
     assert path.stat().st_mode & 0o077 == 0
-    # A new token replaces the old one.
-    third = add_user(path, "alice", "read")
-    tokens = Tokens.read(path)
-    assert tokens.find(first) is None
-    again = tokens.find(third)
-    assert again is not None
-    assert not again.may_run
+
+
+def test_a_user_keeps_token_and_role(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    add_user(path, "alice", "read")
+    before = path.read_text()
+    with pytest.raises(ConfigError, match="alice: is already a user"):
+        add_user(path, "alice", "run")
+    assert path.read_text() == before
+    # Names that begin alike are other users.
+    add_user(path, "ali", "read")
 
 
 @pytest.mark.parametrize(("name", "role"), [("a b", "run"), ("", "run"), ("a", "root")])
