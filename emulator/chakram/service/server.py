@@ -77,11 +77,13 @@ class ServiceSettings:
         return int(self.listen.rpartition(":")[2])
 
     def check(self) -> None:
-        """Check that a service on a network address can authenticate its clients.
+        """Check that the settings are consistent, and that clients are authenticated.
 
         Raises:
-            ConfigError: If it does not.
+            ConfigError: If they are not.
         """
+        if self.longest_s <= 0:
+            raise ConfigError("--longest", "is not above 0 s", "e.g. --longest 24h")
         if not self.resources.is_dir():
             raise ConfigError(
                 f"--resources {self.resources}", "is not a folder", "create it"
