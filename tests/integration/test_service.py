@@ -182,6 +182,29 @@ def test_long_and_broken_requests_are_refused(service: Service) -> None:
     assert service.ask("/static/pages.py")[0] == 404
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "found"),
+    [
+        ("GET", "/api/v1/none", 404, "does not exist"),
+        ("PUT", "/api/v1/fabrics", 405, "has no such method"),
+    ],
+)
+def test_errors_of_unknown_requests_are_json(
+    service: Service, method: str, path: str, status: int, found: str
+) -> None:
+    answered, body, headers = service.ask(path, method)
+    assert answered == status
+    error = {"where": path, "found": found, "hint": None}
+    assert json.loads(body) == {"error": error}
+    assert ("allow" in headers) == (status == 405)
+
+
+def test_unknown_pages_are_pages(service: Service) -> None:
+    status, body, headers = service.ask("/none")
+    assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert b"/none" in body
+
+
 def test_other_web_sites_are_kept_out(service: Service) -> None:
     evil = {"Origin": "http://evil.example"}
     assert service.ask("/api/v1/runs", "POST", b"{}", evil)[0] == 403

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.responses import (
     JSONResponse,
     PlainTextResponse,
@@ -156,7 +157,8 @@ class Application:
             self._at("/runs/{id}", self.act_on_run, "POST"),
             self._at("/compare", self.compare_page),
         ]
-        return Guard(Starlette(routes=routes), self._door)
+        handlers: Any = {HTTPException: self._unrouted}
+        return Guard(Starlette(routes=routes, exception_handlers=handlers), self._door)
 
     def user_of(self, request: Request) -> User | None:
         """Return the user of a request, or None."""
@@ -212,6 +214,16 @@ class Application:
             return JSONResponse(found, status)
 
         return Route(path, reply, methods=[method])
+
+    async def _unrouted(self, request: Request, error: HTTPException) -> Response:
+        """Answer a request for an unknown path, or with a wrong method."""
+        path = request.url.path
+        found = "has no such method" if error.status_code == 405 else "does not exist"
+        problem = HttpProblem(error.status_code, path[:200], found)
+        is_page = not path.startswith(API)
+        answer = self._failed(is_page, problem.status, problem.document)
+        answer.headers.update(error.headers or {})
+        return answer
 
     def _failed(
         self, is_page: bool, status: int, document: Mapping[str, Any]
