@@ -466,8 +466,17 @@ def test_used_port_is_an_error(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+def test_invalid_fabric_for_otg_clients_is_an_error(tmp_path: Path) -> None:
+    fabrics = tmp_path / "resources/fabrics"
+    fabrics.mkdir(parents=True)
+    (fabrics / "bad.yaml").write_text("kind: loopback\nudp_port: -1\n")
+    ended = refused_service(tmp_path, "--otg", "bad")
+    assert ended.returncode == 2
+    assert "fabrics/bad.yaml: fabric.udp_port: -1" in ended.stderr
+
+
 def refused_service(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    (folder / "resources").mkdir()
+    (folder / "resources").mkdir(exist_ok=True)
     return subprocess.run(
         [sys.executable, "-P", "-m", "chakram", "serve", *options],
         cwd=folder,

@@ -98,7 +98,7 @@ class OtgEngine:
         """
         async with self._used():
             is_empty = isinstance(config, Mapping) and not any(config.values())
-            ports = {} if is_empty else await asyncio.to_thread(self._ports)
+            ports = {} if is_empty else await asyncio.to_thread(self.ports)
             plan = OtgPlan() if is_empty else convert_config(config, ports)
             if plan.flows:
                 await self._submission(plan, None)  # finds errors before a run does
@@ -265,14 +265,12 @@ class OtgEngine:
                 self._queue.release(self._key, self._holder)
                 self._config, self._plan, self._stages = {}, OtgPlan(), None
 
-    # ---- helpers ---------------------------------------------------------------------
+    def ports(self) -> dict[str, str]:
+        """Return the address of each port of the fabric, by name.
 
-    def _used(self) -> asyncio.Lock:
-        self._used_s = time.monotonic()
-        return self._lock
-
-    def _ports(self) -> dict[str, str]:
-        """Return the address of each port of the fabric, by name."""
+        Raises:
+            ConfigError: If the fabric's file is invalid.
+        """
         probe = {
             "version": 1,
             "name": "otg",
@@ -292,6 +290,12 @@ class OtgEngine:
         self._rates_bps = {port.host: port.rate_bps for port in ports}
         self._neighbors = fabric.neighbors
         return {port.host: port.address for port in ports}
+
+    # ---- helpers ---------------------------------------------------------------------
+
+    def _used(self) -> asyncio.Lock:
+        self._used_s = time.monotonic()
+        return self._lock
 
     async def _submission(
         self, plan: OtgPlan, names: frozenset[str] | None

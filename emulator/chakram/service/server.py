@@ -168,6 +168,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
                     f"add {FABRICS}/{settings.otg}.yaml to --resources",
                 )
             engine = OtgEngine(queue, resources, settings.otg)
+            engine.ports()  # finds mistakes in the file of the fabric
         application = Application(queue, resources, door, engine)
         server = uvicorn.Server(_config(settings, application))
         async with _otg(engine, settings, ready):
