@@ -185,8 +185,8 @@ def read_collectives(
     plan.sync = modes[reader.choice("send_mode", modes, "async")]
     _only_zero(reader, "sync_rank_interval_ms")
     mode = reader.choice("stage_mode", {"sequential": 0, "llm": 0}, "sequential")
-    loops = int(reader.number("stage_loop_count", 1, 1, 1000))
-    first = int(reader.number("llm_index", 1, 1, 1000)) if mode == "llm" else 0
+    loops = reader.whole("stage_loop_count", 1, 1, 1000)
+    first = reader.whole("llm_index", 1, 1, 1000) if mode == "llm" else 0
     reader.skip("llm_index")
     names: set[str] = set()
     for each in reader.many("stages"):
@@ -277,11 +277,11 @@ def _duration(reader: ConfigReader, stage: Stage) -> None:
     if kind == "fixed_seconds":
         stage.count, stage.seconds = None, 1
     for settings in reader.one(kind):
-        stage.interval_ms = int(settings.number("interval_ms", 1000, 0, 3_600_000))
+        stage.interval_ms = settings.whole("interval_ms", 1000, 0, 3_600_000)
         if kind == "fixed_iterations":
-            stage.count = int(settings.number("count", 10, 1, _ENDLESS))
+            stage.count = settings.whole("count", 10, 1, _ENDLESS)
         else:
-            stage.seconds = int(settings.number("seconds", 1, 1, 86_400))
+            stage.seconds = settings.whole("seconds", 1, 1, 86_400)
 
 
 def _algorithm(reader: ConfigReader) -> tuple[str, str | None]:
@@ -340,12 +340,12 @@ def _communicator(
 def _generation(reader: ConfigReader) -> tuple[int, int]:
     """Return size and compute time of an iteration, in bytes and ms."""
     unit = reader.choice("data_size_unit", _SIZES, "gigabit")
-    size_bytes = int(reader.number("data_size", 160, 1, 1e15)) * _SIZES[unit]
+    size_bytes = reader.whole("data_size", 160, 1, 10**15) * _SIZES[unit]
     gap_ms = 0
     for gap in reader.one("compute_gap"):
         gap_ms = 200
         for fixed in gap.only("fixed"):
-            gap_ms = int(fixed.number("ms", 200, 0, 3_600_000))
+            gap_ms = fixed.whole("ms", 200, 0, 3_600_000)
     for scheduling in reader.one("qp_scheduling"):
         scheduling.choice("choice", {"continuous": 0}, "continuous")
         scheduling.skip("continuous")
@@ -361,25 +361,25 @@ def _policy(reader: ConfigReader, family: str) -> dict[str, Any]:
             f"{reader.at('encapsulation')}: the fabric has {family} addresses"
         )
     mtus = (256, 512, 1024, 2048, 4096)
-    mtu = int(reader.number("ib_mtu", 4096, 256, 4096))
+    mtu = reader.whole("ib_mtu", 4096, 256, 4096)
     if mtu not in mtus:
         reader.unable.append(f"{reader.at('ib_mtu')}: is not one of {mtus}")
     policy["path_mtu"] = mtu
-    pairs: dict[str, Any] = {"count": int(reader.number("qps_per_peer", 1, 1, 64))}
-    chunk = int(reader.number("chunk_size_kb", 1 << 22, 1, 1 << 22))
+    pairs: dict[str, Any] = {"count": reader.whole("qps_per_peer", 1, 1, 64)}
+    chunk = reader.whole("chunk_size_kb", 1 << 22, 1, 1 << 22)
     if chunk < 1 << 22:
         pairs["message_size"] = f"{chunk * _KIB}B"
     if pairs != {"count": 1}:
         policy["queue_pairs"] = pairs
     for kind in reader.one("connection_type"):
         for settings in kind.only("reliable_connection"):
-            dscp = int(settings.number("dscp", 24, 0, 63))
+            dscp = settings.whole("dscp", 24, 0, 63)
             policy["dscp"] = {"data": dscp, "ack": dscp}
             policy["ecn"] = ECN[settings.choice("ecn", ECN, "ect_1")]
             _only_zero(settings, "start_qp_number")
             if "start_udp_src_port" in settings.data:
                 most = 65_536 - SOURCE_PORT_POOL
-                first = int(settings.number("start_udp_src_port", 49_152, 1024, most))
+                first = settings.whole("start_udp_src_port", 49_152, 1024, most)
                 ports = range(first, first + SOURCE_PORT_POOL)
                 policy["source_ports"] = list(ports)
     return policy

@@ -293,7 +293,7 @@ class _Converter:
         if name and name not in own:
             self.wrong.append(f"{interface.at(key)}: {name:.60} is unknown")
         port, address = own.get(name, ("", ""))
-        asked = int(interface.number("ib_mtu", 4096, 256, 9216))
+        asked = interface.whole("ib_mtu", 4096, 256, 9216)
         mtu = next(each for each in _MTUS if each <= asked)
         if mtu != asked:
             self._warn(f"the path MTU is {mtu}, the largest up to {asked}")
@@ -325,7 +325,7 @@ class _Converter:
         for kind in queue_pair.one("connection_type"):
             for settings in kind.only("reliable_connection"):
                 if "dscp" in settings.data:
-                    dscp = int(settings.number("dscp", 26, 0, 63))
+                    dscp = settings.whole("dscp", 26, 0, 63)
                 if "ecn" in settings.data:
                     ecn = ECN[settings.choice("ecn", ECN, "ect_0")]
                 for ignored in ("source_qp_number", "initial_psn", "udp_source_port"):
@@ -376,7 +376,7 @@ class _Converter:
         if known != flow.path:
             self.wrong.append(f"{flow.at('tx_endpoint')}: is also that of {known}")
         unit = flow.choice("message_size_unit", _UNITS, "bytes")
-        size = int(flow.number("message_size", 64, 1, 1 << 32)) * _UNITS[unit]
+        size = flow.whole("message_size", 64, 1, 1 << 32) * _UNITS[unit]
         if size > _LARGEST_MESSAGE:
             self.wrong.append(f"{flow.at('message_size')}: is above 2 GiB")
         word = "write"
@@ -443,7 +443,7 @@ class _Converter:
                 control["congestion_control"] = {"dcqcn": section}
         for cnp in settings.one("cnp"):
             for value in cnp.only("ip_dscp"):
-                control["cnp_dscp"] = int(value.number("value", 48, 0, 63))
+                control["cnp_dscp"] = value.whole("value", 48, 0, 63)
             cnp.skip("ecn_value")
             if "cnp_delay_timer" in cnp.data:
                 timer = cnp.number("cnp_delay_timer", 55, 0, 10**6)
@@ -456,12 +456,12 @@ class _Converter:
             for answers in kind.only("reliable_connection"):
                 answers.skip("ack", "nak", "enable_retransmission_timeout")
                 if "retransmission_retry_count" in answers.data:
-                    control["retry_limit"] = int(
-                        answers.number("retransmission_retry_count", 7, 0, 1000)
+                    control["retry_limit"] = answers.whole(
+                        "retransmission_retry_count", 7, 0, 1000
                     )
                 if "retransmission_timeout_value" in answers.data:
-                    control["local_ack_timeout"] = int(
-                        answers.number("retransmission_timeout_value", 14, 0, 31)
+                    control["local_ack_timeout"] = answers.whole(
+                        "retransmission_timeout_value", 14, 0, 31
                     )
         return control
 

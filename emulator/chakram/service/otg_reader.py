@@ -37,7 +37,7 @@ class ConfigReader:
         self.wrong = wrong
         self.unable = unable
         if not isinstance(data, Mapping):
-            self.wrong.append(f"{path}: is not an object")
+            self.wrong.append(f"{path or 'config'}: is not an object")
             data = {}
         self.data: Mapping[str, Any] = data
         self._known: set[str] = set()
@@ -67,6 +67,13 @@ class ConfigReader:
             self.wrong.append(f"{self.at(name)}: is not {least:g} to {most:g}")
             return least
         return value
+
+    def whole(self, name: str, default: int, least: int, most: int) -> int:
+        """Return a whole number, or the least after noting that it is wrong."""
+        value = self.number(name, default, least, most)
+        if value != int(value):
+            self.wrong.append(f"{self.at(name)}: is not a whole number")
+        return int(value)
 
     def choice(self, name: str, values: Mapping[str, Any], default: str | None) -> str:
         """Return one of some words, or the first after noting another."""

@@ -296,6 +296,7 @@ WRONG: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (at(*FLOW, "rx_endpoint", value=None), "no queue pair is opposite to q1.0"),
     (at(*FLOW, "rx_endpoint", value=7), "flows[0].rx_endpoint: is not a text"),
     (at(*FLOW, "message_size", value=-1), "flows[0].message_size: is not 1 to"),
+    (at(*FLOW, "message_size", value=1.5), "message_size: is not a whole number"),
     (at(*FLOW, "message_size", value=1 << 31), "flows[0].message_size: is above 2 GiB"),
     (at(*FLOW, "name", value=""), "flows[0].name: is not a text"),
     (at(*FLOW, "message_size", value="9" * 5000), "message_size: is not a number"),
@@ -402,3 +403,4 @@ def test_a_configuration_is_an_object(whole: Any) -> None:
     with pytest.raises(OtgProblem) as caught:
         convert_config(whole, PORTS)
     assert caught.value.status == 400
+    assert caught.value.errors == ["config: is not an object"]
