@@ -17,6 +17,7 @@ from typing import Any
 from chakram.foundation.errors import InputError
 from chakram.service.otg_collectives import ECN, CollectivePlan, read_collectives
 from chakram.service.otg_reader import ConfigReader, numeral
+from chakram.settings.located_errors import Location
 
 MOST_FLOWS = 64
 """Flows of a configuration, because an experiment has at most as many jobs."""
@@ -39,6 +40,10 @@ _DCQCN = (
     *("additive_increment_rate", "hyper_increment_rate"),
 )
 """Settings of DCQCN, under the names of OTG in a profile."""
+
+
+_VENDOR = ("transport", "congestion_control", "dcqcn", "vendor")
+"""Location of these settings in an experiment."""
 
 
 class OtgProblem(InputError):
@@ -96,6 +101,7 @@ class OtgPlan:
         flows: The flows.
         collectives: The collectives, which run instead of flows.
         transport: Section ``transport`` of the experiment.
+        places: Places in the configuration of some keys of the experiment.
         warnings: What is done differently.
     """
 
@@ -108,6 +114,7 @@ class OtgPlan:
     flows: list[OtgFlow] = field(default_factory=list)
     collectives: CollectivePlan | None = None
     transport: dict[str, Any] = field(default_factory=dict)
+    places: dict[Location, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def experiment(
@@ -436,6 +443,7 @@ class _Converter:
                 if (value := dcqcn.data.get(name)) is not None
             }
             for name, setting in given.items():
+                self._plan.places.setdefault((*_VENDOR, name), dcqcn.at(name))
                 if setting is None:
                     self.wrong.append(f"{dcqcn.at(name)}: is not a number")
             if is_on:

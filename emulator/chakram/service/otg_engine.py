@@ -301,7 +301,9 @@ class OtgEngine:
         self, plan: OtgPlan, names: frozenset[str] | None
     ) -> Submission:
         text = json.dumps(plan.experiment(self._fabric, names))
-        return await asyncio.to_thread(check_submission, text, self._resources)
+        return await asyncio.to_thread(
+            check_submission, text, self._resources, places=plan.places
+        )
 
     def _flows(self, asked: Mapping[str, Any], path: str) -> frozenset[str]:
         """Return the names of the requested flows."""
@@ -351,7 +353,7 @@ class OtgEngine:
         if plan.collectives is None:
             return None
         submissions = [
-            await asyncio.to_thread(self._of_stage, stage, plan.collectives.sync)
+            await asyncio.to_thread(self._of_stage, stage, plan)
             for stage in plan.collectives.stages
         ]
         return StageSequence(
@@ -363,10 +365,13 @@ class OtgEngine:
             self._rates_bps,
         )
 
-    def _of_stage(self, stage: Stage, sync: str) -> Submission:
+    def _of_stage(self, stage: Stage, plan: OtgPlan) -> Submission:
         if stage.experiment is None:
-            text = json.dumps(stage.document(self._fabric, sync))
-            return check_submission(text, self._resources)
+            assert plan.collectives is not None
+            document = stage.document(self._fabric, plan.collectives.sync)
+            return check_submission(
+                json.dumps(document), self._resources, places=plan.places
+            )
         found = check_submission(
             read_experiment(stage.experiment, self._resources), self._resources
         )

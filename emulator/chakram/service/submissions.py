@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError
-from chakram.settings.located_errors import report
+from chakram.settings.located_errors import Location, report
 from chakram.settings.yaml_document import parse_document, read_document
 
 if TYPE_CHECKING:
@@ -72,7 +72,12 @@ def fabric_names(resources: Path) -> list[str]:
 
 
 def check_submission(
-    text: str, resources: Path, *, verb: str = "run", changes: Mapping[str, str] = {}
+    text: str,
+    resources: Path,
+    *,
+    verb: str = "run",
+    changes: Mapping[str, str] = {},
+    places: Mapping[Location, str] = {},
 ) -> Submission:
     """Return the experiment in *text*, which may name only resources.
 
@@ -81,12 +86,14 @@ def check_submission(
         resources: Folder of resources.
         verb: Command for the experiment, one of ``VERBS``.
         changes: Values by key, as with ``--set``.
+        places: Where the values of some keys come from, for errors.
 
     Raises:
         ConfigError: If it is invalid, or names something else.
     """
     written = text
     document = parse_document(text.encode("utf-8", "replace"), source=_SOURCE)
+    document.options.update(places)
     for key, why in _REFUSED.items():
         if key in document.data or any(_is_below(key, each) for each in changes):
             raise ConfigError(f"{_SOURCE}: {key}", why, "remove the key")

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from chakram.foundation.errors import ConfigError
 from chakram.service import otg_runs
 from chakram.service.otg_config import OtgProblem
 from chakram.service.otg_engine import OtgEngine
 from chakram.service.run_store import CANCELED, RUNNING
-from tests.unit.service.test_otg_config import config
+from tests.unit.service.test_otg_config import config, options
 
 pytestmark = pytest.mark.asyncio
 
@@ -124,6 +125,23 @@ async def test_peers_belong_to_the_ip_version_of_their_interface(
     for version, count in (("ipv4", 4), ("ipv6", 0)):
         answer = await engine.metrics({"choice": f"rocev2_{version}"})
         assert len(answer[answer["choice"]]) == count
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"alpha_g": 5000}, "alpha_g: 5000 is out of range"),
+        ({"rate_increment_time": 0}, "rate_increment_time: increase_period is too"),
+    ],
+)
+async def test_mistakes_in_settings_of_dcqcn_have_their_places(
+    engine: OtgEngine, settings: dict[str, Any], words: str
+) -> None:
+    whole = config(("a", 1, 0)) | {"options": options({"dcqcn_settings": settings})}
+    with pytest.raises(ConfigError) as caught:
+        await engine.set_config(whole)
+    place = "options.per_port_options[0].protocols[0].rocev2.dcqcn_settings."
+    assert str(caught.value).startswith(place + words)
 
 
 async def test_some_flows_run_and_others_do_not(
