@@ -12,6 +12,7 @@ import pytest
 from chakram.collectives.algorithms import ALGORITHMS
 from chakram.collectives.algorithms.base import WholeBuffer
 from chakram.collectives.algorithms.family import Family, plain
+from chakram.collectives.algorithms.tree import TreeAllReduce
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 from chakram.foundation.plugin_registry import PlugIn
@@ -55,6 +56,7 @@ ATTENTIVE = PlugIn(
 LOPSIDED = PlugIn(
     name="lopsided", target="tests.plug_ins:LOPSIDED_FAMILY", package="acme 1"
 )
+HALVED = PlugIn(name="halved", target="tests.plug_ins:HALVED_FAMILY", package="acme 1")
 
 
 class Attentive(CongestionControl):
@@ -89,6 +91,19 @@ class Lopsided(WholeBuffer):
 
 
 LOPSIDED_FAMILY = Family("lopsided", CollectiveOp.ALL_REDUCE, plain(Lopsided))
+
+
+class Halved(TreeAllReduce):
+    """An all_reduce that transfers half of its buffer."""
+
+    name: ClassVar[str] = "halved"
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return half of the buffer."""
+        return input_bytes // 2
+
+
+HALVED_FAMILY = Family("halved", CollectiveOp.ALL_REDUCE, plain(Halved))
 
 
 def have_examples(monkeypatch: pytest.MonkeyPatch) -> None:

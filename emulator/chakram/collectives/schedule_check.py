@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 from operator import attrgetter
+from typing import Any
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import (
@@ -39,6 +40,20 @@ _BY_POSITION = frozenset(
 _SUMS = frozenset(
     {CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE, CollectiveOp.REDUCE_SCATTER}
 )
+
+_OWN_INPUTS = frozenset(
+    {
+        CollectiveOp.ALL_GATHER,
+        CollectiveOp.ALL_TO_ALL,
+        CollectiveOp.ALL_TO_ALL_V,
+        CollectiveOp.GATHER,
+        CollectiveOp.SEND_RECV,
+    }
+)
+"""Collectives whose chunks divide the separate input of each position."""
+
+_CHECKED_INPUT_BYTES = (0, 1, 1_000_003, 1 << 30)
+"""Inputs for which chunk sizes are checked; the third is a prime number."""
 
 _Contents = list[dict[int, frozenset[int]]]
 """For each position: the contributions in each chunk that it has."""
@@ -87,6 +102,7 @@ def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[
     - no transfer loses a contribution or counts it twice
     - no transfer overwrites a chunk that the destination sends in the same step
     - every position ends with the data that the collective requires
+    - the sizes of the chunks add up to the buffer, for some small and large buffers
     """
     unfit = algorithm.unfit(nranks)
     if unfit is not None:
@@ -110,8 +126,40 @@ def _check_chunks(algorithm: Algorithm, nranks: int) -> list[str]:
     nchunks = algorithm.nchunks(nranks)
     parts = parts_of(algorithm.op, nranks)
     if nchunks > 0 and nchunks % parts == 0:
-        return []
+        return _check_sizes(algorithm, nranks, nchunks)
     return [f"{nchunks} chunks do not divide evenly into {parts} parts"]
+
+
+def _check_sizes(algorithm: Algorithm, nranks: int, nchunks: int) -> list[str]:
+    """Check that the chunks of every input add up to exactly its size."""
+    inputs = inputs_of(algorithm.op, nranks)
+    each = nchunks // inputs
+    for input_bytes in _CHECKED_INPUT_BYTES:
+        wanted = 0 if algorithm.op is CollectiveOp.BARRIER else input_bytes
+        sizes: list[Any] = [  # because the code of a package may return anything
+            algorithm.chunk_bytes(chunk, nranks=nranks, input_bytes=input_bytes)
+            for chunk in range(nchunks)
+        ]
+        for chunk, size in enumerate(sizes):
+            if not isinstance(size, int) or size < 0:
+                return [
+                    f"chunk {chunk} has {size!r} bytes if the input has {input_bytes}: "
+                    "chunk_bytes must return integers from 0"
+                ]
+        for first in range(0, nchunks, each):
+            found = sum(sizes[first : first + each])
+            if found != wanted:
+                return [
+                    f"chunks {first} to {first + each - 1} add up to {found} bytes if "
+                    f"the input has {input_bytes}: chunk_bytes must return sizes that "
+                    f"add up to exactly {wanted}"
+                ]
+    return []
+
+
+def inputs_of(op: CollectiveOp, nranks: int) -> int:
+    """Return the number of separate inputs that the chunks of a collective divide."""
+    return nranks if op in _OWN_INPUTS else 1
 
 
 def parts_of(op: CollectiveOp, nranks: int) -> int:

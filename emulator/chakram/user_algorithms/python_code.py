@@ -36,14 +36,19 @@ from chakram.collectives.algorithms.transfer_lists import (
     ListedAlgorithm,
     listed_from,
 )
+from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer, part_bytes
-from chakram.collectives.schedule_check import Schedule, check_schedule, parts_of
+from chakram.collectives.schedule_check import (
+    Schedule,
+    check_schedule,
+    inputs_of,
+    parts_of,
+)
 from chakram.foundation.errors import ScheduleError
 from chakram.user_algorithms.file_errors import refuse_problems
 
 if TYPE_CHECKING:
     from chakram.collectives.algorithms import UserAlgorithm
-    from chakram.collectives.ops import CollectiveOp
 
 
 class PythonSource:
@@ -206,7 +211,10 @@ class _Given(Scheduled):
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
         # The transfer list that is made from this algorithm determines the real sizes.
-        return part_bytes(input_bytes, nparts=self.chunks, part=chunk)
+        if self.op is CollectiveOp.BARRIER:
+            return 0
+        total_bytes = input_bytes * inputs_of(self.op, nranks)
+        return part_bytes(total_bytes, nparts=self.chunks, part=chunk)
 
     def _of(self, end: str, position: int) -> list[Transfer]:
         """Return the transfers of one position in ascending order of step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -223,4 +224,42 @@ def test_peers_that_contradict_the_transfers_are_reported() -> None:
     assert check_schedule(Secretive(AG, EXCHANGE), nranks=2) == [
         "position 0 sends to [(0, 1)], but its peers are [] (channel, position)",
         "position 1 sends to [(0, 0)], but its peers are [] (channel, position)",
+    ]
+
+
+def halved(nbytes: int) -> int:
+    return nbytes // 2
+
+
+@pytest.mark.parametrize(
+    ("sized", "wanted"),
+    [
+        (halved, "chunks 0 to 1 add up to 0 bytes if the input has 1:"),
+        (
+            lambda nbytes: halved(nbytes + 1),
+            "chunks 0 to 1 add up to 2 bytes if the input has 1:",
+        ),
+        (lambda nbytes: nbytes - 1, "chunk 0 has -1 bytes if the input has 0:"),
+        (lambda nbytes: nbytes / 2, "chunk 0 has 0.0 bytes if the input has 0:"),
+    ],
+)
+def test_sizes_of_chunks_must_add_up(
+    sized: Callable[[int], float], wanted: str
+) -> None:
+    class Missized(Given):
+        def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int):
+            return sized(input_bytes)
+
+    (found,) = check_schedule(Missized(AR, ()), nranks=2)[:1]
+    assert found.startswith(wanted)
+
+
+def test_chunks_of_each_position_must_add_up_to_its_own_input() -> None:
+    class Uneven(Given):
+        def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int):
+            return 0 if chunk else 2 * input_bytes
+
+    assert check_schedule(Uneven(AG, EXCHANGE), nranks=2) == [
+        "chunks 0 to 0 add up to 2 bytes if the input has 1: chunk_bytes must return "
+        "sizes that add up to exactly 1"
     ]

@@ -21,7 +21,7 @@ from chakram.preparation.saved_plans import load_plan, save_plan
 from chakram.roce.congestion import CONTROLS
 from tests.experiments import EXPERIMENT as NAMESPACES
 from tests.experiments import planned_run
-from tests.plug_ins import AIMD, ATTENTIVE, LOPSIDED, STAR, have_examples
+from tests.plug_ins import AIMD, ATTENTIVE, HALVED, LOPSIDED, STAR, have_examples
 
 EXPERIMENT = """
 version: 1
@@ -248,6 +248,19 @@ def test_an_algorithm_that_breaks_its_promise_is_refused(
         ScheduleError, match="algorithm lopsided for all_reduce of 2 ranks: "
     ):
         load_jobs(experiment)
+
+
+def test_an_algorithm_whose_chunks_do_not_add_up_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ALGORITHMS, "installed", (HALVED,))
+    experiment = experiment_with(collectives={"all_reduce": "halved"})
+    with pytest.raises(ScheduleError) as caught:
+        load_jobs(experiment)
+    assert str(caught.value) == (
+        "algorithm halved for all_reduce of 2 ranks: chunks 0 to 0 add up to 0 bytes "
+        "if the input has 1: chunk_bytes must return sizes that add up to exactly 1"
+    )
 
 
 def test_saved_plan_requires_the_same_version_of_an_algorithm(
