@@ -21,6 +21,8 @@ from chakram.foundation.units import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chakram.collectives.ops import CollectiveOp
     from chakram.collectives.schedule import Algorithm
 
@@ -52,9 +54,11 @@ _MOST_STEPS = 64
 @app.command("list")
 def list_(op: Op = None, as_json: Json = False) -> None:
     """List the algorithms of every collective, with their parameters."""
-    from chakram.collectives.algorithms import parameters_of
+    from chakram.collectives.algorithms import installed_families, parameters_of
     from chakram.collectives.ops import CollectiveOp
 
+    _, broken = installed_families()
+    warnings = [str(each) for each in broken.values()]
     ops = list(CollectiveOp) if op is None else [_op(op)]
     rows = [
         (
@@ -75,7 +79,7 @@ def list_(op: Op = None, as_json: Json = False) -> None:
             {"op": each, "algorithm": name, "parameters": parameters}
             for each, name, parameters in rows
         ]
-        print_json("algorithms", {"algorithms": listed})
+        print_json("algorithms", {"algorithms": listed, "warnings": warnings})
         return
     table = Table("collective", "algorithm", "parameters", box=SIMPLE, pad_edge=False)
     last = None
@@ -87,7 +91,9 @@ def list_(op: Op = None, as_json: Json = False) -> None:
         )
         last = each
     table.caption = "parameters with defaults; details: chakram algorithms show NAME"
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    _print_warnings(console, warnings)
 
 
 @app.command()
@@ -107,7 +113,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show the steps, traffic and time bounds of an algorithm."""
-    from chakram.collectives.algorithms import algorithm_fitting
+    from chakram.collectives.algorithms import algorithm_fitting, calls_of
     from chakram.collectives.schedule_check import check_schedule
     from chakram.user_algorithms.file_errors import refuse_problems
 
@@ -115,10 +121,9 @@ def show(
     nranks = nranks or 8
     how = algorithm_fitting(which, name, nranks=nranks)
     _check_root(root, nranks)
-    refuse_problems(
-        f"{how.name} for {which} of {nranks} ranks",
-        check_schedule(how, nranks=nranks, root=root),
-    )
+    with calls_of(how):
+        problems = check_schedule(how, nranks=nranks, root=root)
+    refuse_problems(f"{how.name} for {which} of {nranks} ranks", problems)
     _print(how, size, rate, delay, as_json=as_json, nranks=nranks, root=root)
 
 
@@ -174,15 +179,20 @@ def _names(op: CollectiveOp) -> list[str]:
     """Return the names of all algorithms of a collective, those of plug-ins last."""
     from chakram.collectives.algorithms import algorithm_names, installed_families
 
-    others = (each.name for each in installed_families() if each.op == op)
+    families, _ = installed_families()
+    others = (each.name for each in families if each.op == op)
     return [*algorithm_names(op), *others]
 
 
 def _op_with(name: str) -> CollectiveOp:
     """Return the only collective that has an algorithm named *name*."""
+    from chakram.collectives.algorithms import installed_families
     from chakram.collectives.ops import CollectiveOp
 
     family = name.partition("(")[0]
+    _, broken = installed_families()
+    if family in broken:
+        raise broken[family]
     found = [each for each in CollectiveOp if family in _names(each)]
     if len(found) == 1:
         return found[0]
@@ -256,5 +266,9 @@ def _print(
         ),
     )
     console.print(facts_table(facts))
-    for warning in summary.warnings:
+    _print_warnings(console, summary.warnings)
+
+
+def _print_warnings(console: Console, warnings: Sequence[str]) -> None:
+    for warning in warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)

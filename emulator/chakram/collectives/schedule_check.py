@@ -14,7 +14,7 @@ The approach follows msccl-tools, ``msccl/collectives.py`` and ``msccl/algorithm
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 from operator import attrgetter
@@ -174,8 +174,13 @@ def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> Iterator[str]:
     expected: Counter[Transfer] = Counter()
     nchunks = algorithm.nchunks(nranks)
     for position in range(nranks):
-        sends = list(algorithm.sends(position, nranks=nranks, root=root))
-        receives = list(algorithm.receives(position, nranks=nranks, root=root))
+        sends, receives = (
+            _listed(yields(position, nranks=nranks, root=root), end, position)
+            for end, yields in (
+                ("sends", algorithm.sends),
+                ("receives", algorithm.receives),
+            )
+        )
         sent.update(sends)
         expected.update(receives)
         yield from [
@@ -216,6 +221,17 @@ def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> Iterator[str]:
         f"{_text(transfer)}: expected, but position {transfer.src} does not send it"
         for transfer in expected - sent
     ]
+
+
+def _listed(given: object, end: str, position: int) -> list[Transfer]:
+    """Return the transfers that a method yields, or raise a TypeError."""
+    transfers: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    for each in transfers:
+        if not isinstance(each, Transfer):
+            raise TypeError(
+                f"{end} of position {position} returns {str(each)[:60]}, not Transfers"
+            )
+    return transfers
 
 
 def _check_peers(

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Generic, TypeVar
 
-from chakram.foundation.errors import PlugInError
+from chakram.foundation.errors import ChakramError, PlugInError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+_HINT = "report this to its author"
 
 Found = TypeVar("Found")
 
@@ -138,6 +142,28 @@ class Registry(Generic[Found]):
             self._loaded[name] = self._import(found)
         return self._loaded[name]
 
+    @contextmanager
+    def calls(self, name: str) -> Iterator[None]:
+        """Attribute the exceptions of calls to the plug-in that provides *name*.
+
+        Raises:
+            PlugInError: If the code of the plug-in raises anything but a ChakramError.
+                The error states the exception and its line in the plug-in.
+        """
+        try:
+            yield
+        except ChakramError:
+            raise
+        except (Exception, SystemExit) as error:
+            found = self.find(name)
+            if found is None or not found.package:
+                raise
+            raise PlugInError(
+                f"{self.noun} {name}",
+                f"{found.package}: {_place(error, found)}{_described(error)}",
+                _HINT,
+            ) from error
+
     def loaded(self) -> dict[str, Found]:
         """Return the objects imported so far, by name."""
         return dict(self._loaded)
@@ -174,7 +200,7 @@ class Registry(Generic[Found]):
     def _import(self, found: PlugIn) -> Found:
         where = f"{self.noun} {found.name}"
         whose = f"{found.package}: " if found.package else ""
-        hint = "report this to its author" if found.package else None
+        hint = _HINT if found.package else None
         module, _, attribute = found.target.partition(":")
         if not _NAME.fullmatch(found.name):
             raise PlugInError(
@@ -187,14 +213,27 @@ class Registry(Generic[Found]):
             for part in attribute.split("."):
                 named = getattr(named, part)
         # Importing third-party code may raise any exception.
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PlugInError(
                 where,
-                f"{whose}{found.target} cannot be imported: "
-                f"{type(error).__name__}: {error}",
+                f"{whose}{found.target} cannot be imported: {_described(error)}",
                 hint,
             ) from error
         try:
             return self._accept(found.name, named)
         except ValueError as error:
             raise PlugInError(where, f"{whose}{found.target}: {error}", hint) from error
+
+
+def _place(error: BaseException, plug_in: PlugIn) -> str:
+    """Return the last line in the plug-in that the exception passed, or no text."""
+    package = plug_in.target.partition(":")[0].partition(".")[0]
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__", "").partition(".")[0] == package:
+            place = f"{frame.f_code.co_filename}:{line}: "
+    return place
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"

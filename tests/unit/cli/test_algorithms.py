@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.cli import main
-from chakram.collectives.algorithms import algorithm_names
+from chakram.collectives.algorithms import ALGORITHMS, algorithm_names
 from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.plugin_registry import PlugIn
+from tests.plug_ins import HALVED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +46,23 @@ def test_list_names_every_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
     }
     (only,) = listed(capsys, "--op", "barrier")
     assert only["parameters"] == {}
+
+
+def test_list_names_unusable_packages_and_lists_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = PlugIn(name="broken", target="no_such_module:A", package="acme 1")
+    monkeypatch.setattr(ALGORITHMS, "installed", (broken, HALVED))
+    found = printed(capsys, "list", "--op", "all_reduce")
+    assert "halved" in {row["algorithm"] for row in found["algorithms"]}
+    (warning,) = found["warnings"]
+    assert warning.startswith(
+        "algorithm broken: acme 1: no_such_module:A cannot be imported: "
+    )
+    assert main(["algorithms", "list"]) == 0
+    assert "warning: algorithm broken: acme 1: " in capsys.readouterr().out
+    assert main(["algorithms", "show", "broken"]) == 2
+    assert "no_such_module:A cannot be imported" in capsys.readouterr().err
 
 
 def test_show_counts_what_a_ring_does(capsys: pytest.CaptureFixture[str]) -> None:

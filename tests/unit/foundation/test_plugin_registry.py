@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from chakram.foundation.errors import PlugInError
+from chakram.foundation.errors import PlugInError, TraceError
 from chakram.foundation.plugin_registry import PlugIn, Registry, modules_of
 from tests.plug_ins import install
 
@@ -98,6 +99,7 @@ def test_two_packages_with_one_name_are_refused(path: Path) -> None:
         ("a", "acme_a:TEXT", "1 / 0", "ZeroDivisionError: division by zero"),
         ("b", "acme_b:TEXT", "", "AttributeError: "),
         ("c", "acme_missing:TEXT", "", "ModuleNotFoundError: "),
+        ("f", "acme_f:TEXT", "raise SystemExit(2)", "imported: SystemExit: 2"),
         ("d", "acme_d:TEXT", "TEXT = 5", "acme 1.0: acme_d:TEXT: it is no text"),
         ("E", "acme_e:TEXT", "TEXT = ''", "'E' cannot be written in an experiment"),
     ],
@@ -111,6 +113,29 @@ def test_unusable_plug_in_is_reported_with_its_package(
     text = str(caught.value)
     assert text.startswith(f"wheel {name}: acme 1.0: ")
     assert found in text
+
+
+def test_failed_call_is_reported_with_the_package_and_its_line(path: Path) -> None:
+    install(
+        path,
+        group=GROUP,
+        entries={"rim": "acme_called:turn"},
+        acme_called="def turn():\n    return 1 / 0\n",
+    )
+    wheels = registry()
+    with pytest.raises(PlugInError) as caught, wheels.calls("rim"):
+        import_module("acme_called").turn()
+    assert str(caught.value) == (
+        f"wheel rim: acme 1.0: {path}/acme_called.py:2: ZeroDivisionError: division "
+        "by zero (report this to its author)"
+    )
+    ended = pytest.raises(PlugInError, match=": SystemExit: 3 ")
+    with ended, wheels.calls("rim"):
+        raise SystemExit(3)
+    with pytest.raises(TraceError), wheels.calls("rim"):
+        raise TraceError("a", "b")
+    with pytest.raises(ZeroDivisionError), wheels.calls("ours"):
+        raise ZeroDivisionError
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +10,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from chakram.collectives.algorithms import ALGORITHMS
+from chakram.collectives.algorithms import ALGORITHMS, algorithm
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.foundation.errors import ConfigError, PlanError, ScheduleError
+from chakram.foundation.errors import (
+    ConfigError,
+    PlanError,
+    PlugInError,
+    ScheduleError,
+)
+from chakram.foundation.plugin_registry import Registry
 from chakram.plan.plan import Plan, PlugInUse
 from chakram.preparation.job_loading import load_jobs
 from chakram.preparation.planning import transport_plan
@@ -21,7 +28,15 @@ from chakram.preparation.saved_plans import load_plan, save_plan
 from chakram.roce.congestion import CONTROLS
 from tests.experiments import EXPERIMENT as NAMESPACES
 from tests.experiments import planned_run
-from tests.plug_ins import AIMD, ATTENTIVE, HALVED, LOPSIDED, STAR, have_examples
+from tests.plug_ins import (
+    AIMD,
+    ATTENTIVE,
+    HALVED,
+    LOPSIDED,
+    STAR,
+    have_examples,
+    install,
+)
 
 EXPERIMENT = """
 version: 1
@@ -261,6 +276,72 @@ def test_an_algorithm_whose_chunks_do_not_add_up_is_refused(
         "algorithm halved for all_reduce of 2 ranks: chunks 0 to 0 add up to 0 bytes "
         "if the input has 1: chunk_bytes must return sizes that add up to exactly 1"
     )
+
+
+FAULTY = """
+from chakram.collectives.algorithms.family import Family
+from chakram.collectives.algorithms.tree import TreeAllReduce
+
+class Faulty(TreeAllReduce):
+    name = "faulty"
+    METHOD
+
+def make(name):
+    MAKE
+
+FAMILY = Family("faulty", Faulty.op, make)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "make", "found"),
+    [
+        ("def nchunks(self, nranks): return 1 / 0", "", "/acme.py:7: ZeroDivisionE"),
+        ("def unfit(self, nranks): raise SystemExit(3)", "", ".py:7: SystemExit: 3"),
+        ("def chunk_bytes(self, chunk, **of): return of[0]", "", "py:7: KeyError: 0"),
+        ("def sends(self, position, **of): yield of[0]", "", "py:7: KeyError: 0"),
+        ("def receives(self, position, **of): yield of[0]", "", "py:7: KeyError: 0"),
+        (
+            "def sends(self, position, **of): return None",
+            "",
+            "acme 1.0: TypeError: sends of position 0 returns None, not Transfers",
+        ),
+        (
+            "def receives(self, position, **of): return [1]",
+            "",
+            "acme 1.0: TypeError: receives of position 0 returns 1, not Transfers",
+        ),
+        ("def sends(self): pass", "", "acme 1.0: TypeError: "),
+        ("__hash__ = None", "", "acme 1.0: TypeError: unhashable type: 'Faulty'"),
+        ("", "return 1 / 0", "/acme.py:10: ZeroDivisionError: division by zero"),
+        ("", "return None", "acme 1.0: AttributeError: 'NoneType' object"),
+        ("", "return TreeAllReduce()", "its make returns 'tree' for all_reduce"),
+    ],
+)
+def test_exceptions_of_an_algorithm_name_its_package_and_line(
+    method: str,
+    make: str,
+    found: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = FAULTY.replace("METHOD", method or "pass")
+    install(
+        tmp_path,
+        group="chakram.algorithms",
+        entries={"faulty": "acme:FAMILY"},
+        acme=text.replace("MAKE", make or "return Faulty()"),
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "acme", raising=False)
+    installed = Registry("a", group=ALGORITHMS.group, own=dict, accept=str).installed
+    monkeypatch.setattr(ALGORITHMS, "installed", installed)
+    monkeypatch.setattr(ALGORITHMS, "_loaded", {})
+    algorithm.cache_clear()
+    with pytest.raises(PlugInError) as caught:
+        load_jobs(experiment_with(collectives={"all_reduce": "faulty"}))
+    assert str(caught.value).startswith("algorithm faulty: ")
+    assert found in str(caught.value)
 
 
 def test_saved_plan_requires_the_same_version_of_an_algorithm(

@@ -35,10 +35,12 @@ from chakram.collectives.algorithms.parameters import (
 )
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule_check import check_schedule
-from chakram.foundation.errors import ScheduleError
+from chakram.foundation.errors import PlugInError, ScheduleError
 from chakram.foundation.plugin_registry import Registry, modules_of
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from chakram.collectives.algorithms.transfer_lists import ListedAlgorithm
     from chakram.collectives.schedule import Algorithm
 
@@ -55,6 +57,7 @@ __all__ = [
     "algorithm_names",
     "algorithm_of",
     "automatic_algorithm",
+    "calls_of",
     "chosen",
     "default_algorithm",
     "installed_families",
@@ -140,6 +143,7 @@ def algorithm(op: CollectiveOp, name: str) -> Algorithm:
     Raises:
         ScheduleError: If *op* has no such algorithm, or the algorithm has no such
             parameter. The error lists the valid names.
+        PlugInError: If a plug-in cannot be imported or does not create the algorithm.
     """
     where = f"collectives.{op}"
     family_name, given = split_name(
@@ -150,7 +154,16 @@ def algorithm(op: CollectiveOp, name: str) -> Algorithm:
     canonical = canonical_name(family.name, values, family.parameters)
     if canonical != name:
         return algorithm(op, canonical)
-    return family.make(name=canonical, **values)
+    with ALGORITHMS.calls(family.name):
+        how = family.make(name=canonical, **values)
+        hash(how)  # algorithms are keys of caches
+        if (how.op, how.name) != (op, canonical):
+            raise PlugInError(
+                f"algorithm {canonical}",
+                f"its make returns {how.name[:60]!r} for {how.op}",
+                "return an algorithm with the given name for the family's op",
+            )
+        return how
 
 
 def algorithm_fitting(
@@ -161,9 +174,11 @@ def algorithm_fitting(
     Raises:
         ScheduleError: As for ``algorithm``, or if the algorithm does not fit a group of
             this size, or if a plug-in's algorithm does not implement the collective.
+        PlugInError: As for ``algorithm``, or if the code of the plug-in fails.
     """
     how = algorithm(op, name)
-    unfit = how.unfit(nranks)
+    with calls_of(how):
+        unfit = how.unfit(nranks)
     if unfit is not None:
         raise ScheduleError(
             f"collectives.{op}",
@@ -171,8 +186,17 @@ def algorithm_fitting(
             "use an order that fits every group, e.g. ascending",
         )
     if nranks <= MOST_CHECKED_RANKS and _is_plug_in(how):
-        _check(how, nranks, root)
+        with calls_of(how):
+            _check(how, nranks, root)
     return how
+
+
+def calls_of(how: Algorithm) -> AbstractContextManager[None]:
+    """Attribute the exceptions of an algorithm's methods to its plug-in.
+
+    See ``chakram.foundation.plugin_registry.Registry.calls``.
+    """
+    return ALGORITHMS.calls(how.name.partition("(")[0])
 
 
 def _is_plug_in(how: Algorithm) -> bool:
@@ -240,19 +264,22 @@ def default_algorithm(op: CollectiveOp) -> str:
     return next(iter(_by_op()[op]))
 
 
-def installed_families() -> list[Family]:
-    """Import all installed plug-ins and return their families.
+def installed_families() -> tuple[list[Family], dict[str, PlugInError]]:
+    """Import all installed plug-ins.
 
-    Raises:
-        PlugInError: If a plug-in cannot be imported.
+    Returns:
+        The families of the plug-ins, and the errors of unusable plug-ins by name.
     """
-    names = dict.fromkeys(each.name for each in ALGORITHMS.installed)
-    return [
-        family
-        for name in names
-        if name not in ALGORITHMS.own
-        for family in ALGORITHMS.load(name)
-    ]
+    families: list[Family] = []
+    errors: dict[str, PlugInError] = {}
+    for name in dict.fromkeys(each.name for each in ALGORITHMS.installed):
+        if name in ALGORITHMS.own:
+            continue
+        try:
+            families += ALGORITHMS.load(name)
+        except PlugInError as error:
+            errors[name] = error
+    return families, errors
 
 
 def _family(op: CollectiveOp, name: str) -> Family:
