@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -57,6 +57,21 @@ LOPSIDED = PlugIn(
     name="lopsided", target="tests.plug_ins:LOPSIDED_FAMILY", package="acme 1"
 )
 HALVED = PlugIn(name="halved", target="tests.plug_ins:HALVED_FAMILY", package="acme 1")
+
+
+CONTRADICTORY = PlugIn(
+    name="contradictory", target="tests.plug_ins:Contradictory", package="acme 1"
+)
+
+
+class Contradictory(CongestionControl):
+    """Checks of its arguments return None."""
+
+    text = "Checks nothing."
+
+    @staticmethod
+    def contradictions(arguments: Mapping[str, Any]) -> Any:
+        """Return None, unlike the base class."""
 
 
 class Attentive(CongestionControl):

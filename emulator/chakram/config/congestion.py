@@ -484,8 +484,9 @@ def congestion_mistakes(
         wrong = _out_of_bounds(each, arguments[each.argument], line_rate_bps, dilation)
         if wrong is not None:
             tell(each.name, *wrong)
-    for key, (found, hint) in kind.contradictions(arguments).items():
-        tell(key, found, hint)
+    with CONTROLS.calls(name):
+        for key, (found, hint) in kind.contradictions(arguments).items():
+            tell(key, found, hint)
     return mistakes
 
 

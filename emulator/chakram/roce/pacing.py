@@ -34,6 +34,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.roce.congestion import negative_limit
+
 if TYPE_CHECKING:
     from chakram.roce.congestion.base import CongestionControl
 
@@ -235,6 +237,8 @@ class Pace:
         """
         rate_bps = self._congestion_control.rate_bps
         if rate_bps <= 0 or not self._congestion_control.is_pacing:
+            if rate_bps < 0:
+                raise negative_limit(self._congestion_control, "rate_bps", rate_bps)
             return 0
         work = self._bytes * _BITS_PER_BYTE_NS
         return self._from_ns + (work + rate_bps - 1) // rate_bps

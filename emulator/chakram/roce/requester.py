@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.roce.congestion import hook_failed, timer_stands
+from chakram.roce.congestion import hook_failed, negative_limit, timer_stands
 from chakram.roce.constants import MAX_OUTSTANDING_PACKETS, NEVER, NO_IMMEDIATE, Verb
 from chakram.roce.events import QueuePairFailed
 from chakram.roce.opcodes import RNR_TIMER_NS, NakCode
@@ -475,7 +475,7 @@ class Requester:
         )
         try:
             self._congestion_control.on_sent(burst.wire_bytes, now_ns)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise hook_failed(self._congestion_control, "on_sent", error) from error
 
     def add_generator_wait(self, wait_ns: int) -> None:
@@ -640,7 +640,7 @@ class Requester:
                 self._most_outstanding = missing
             try:
                 self._congestion_control.on_nak(now_ns)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise hook_failed(self._congestion_control, "on_nak", error) from error
         elif syndrome >> 5 == 1:
             if (
@@ -673,7 +673,7 @@ class Requester:
         self.cnps_received += 1
         try:
             self._congestion_control.on_cnp(now_ns)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise hook_failed(self._congestion_control, "on_cnp", error) from error
 
     def handle_timeout(self, now_ns: int) -> None:
@@ -696,7 +696,7 @@ class Requester:
         self._go_back(_FOR_TIMEOUT, now_ns)
         try:
             self._congestion_control.on_timeout(now_ns)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise hook_failed(self._congestion_control, "on_timeout", error) from error
 
     def next_timeout_ns(self) -> int:
@@ -738,7 +738,7 @@ class Requester:
         """Run the timer hook of congestion control, which must set a later time."""
         try:
             self._congestion_control.on_timer(now_ns)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise hook_failed(self._congestion_control, "on_timer", error) from error
         if self._congestion_control.next_timer_ns <= now_ns:
             raise timer_stands(self._congestion_control, now_ns)
@@ -748,6 +748,8 @@ class Requester:
         dynamic = self._congestion_control.window_bytes
         if 0 < dynamic < self._window_bytes:
             return dynamic
+        if dynamic < 0:
+            raise negative_limit(self._congestion_control, "window_bytes", dynamic)
         return self._window_bytes
 
     def _sequence_of(self, psn: int) -> int:
@@ -798,7 +800,7 @@ class Requester:
             self._congestion_control.on_ack(
                 self._unacknowledged_byte - byte, round_trip_ns, now_ns
             )
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise hook_failed(self._congestion_control, "on_ack", error) from error
 
     def _go_back(self, reason: int, now_ns: int) -> None:

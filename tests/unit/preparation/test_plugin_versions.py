@@ -31,6 +31,7 @@ from tests.experiments import planned_run
 from tests.plug_ins import (
     AIMD,
     ATTENTIVE,
+    CONTRADICTORY,
     HALVED,
     LOPSIDED,
     STAR,
@@ -151,6 +152,18 @@ def test_mistakes_in_plug_ins_are_reported_like_ours(
     with pytest.raises(ConfigError) as caught:
         experiment_with(control)
     assert found in str(caught.value)
+
+
+def test_check_of_a_control_that_fails_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(CONTROLS, "installed", (CONTRADICTORY,))
+    with pytest.raises(PlugInError) as caught:
+        experiment_with("contradictory")
+    assert str(caught.value) == (
+        "congestion control contradictory: acme 1: AttributeError: 'NoneType' object "
+        "has no attribute 'items' (report this to its author)"
+    )
 
 
 def test_control_that_starts_at_line_rate_needs_a_port_rate() -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "check_control_arguments",
     "hook_failed",
     "make",
+    "negative_limit",
     "new_control",
     "timer_stands",
 ]
@@ -119,7 +120,7 @@ def new_control(
             raise
         raise ValueError(f"{where}: {error}") from error
     # The constructor of a plug-in can raise anything.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RunFailed(
             where, f"cannot be created: {type(error).__name__}: {error}"
         ) from error
@@ -144,7 +145,9 @@ def _named(control: CongestionControl) -> str:
     return f"congestion control {type(control).__name__}"
 
 
-def hook_failed(control: CongestionControl, hook: str, error: Exception) -> RunFailed:
+def hook_failed(
+    control: CongestionControl, hook: str, error: BaseException
+) -> RunFailed:
     """Return the error that ends a run after a hook of a control raised *error*."""
     place = ""
     last = error.__traceback__
@@ -156,6 +159,15 @@ def hook_failed(control: CongestionControl, hook: str, error: Exception) -> RunF
     return RunFailed(
         _named(control),
         f"{hook} failed: {type(error).__name__}: {error}{place}",
+    )
+
+
+def negative_limit(control: CongestionControl, name: str, limit: int) -> RunFailed:
+    """Return the error that ends a run when a control sets a negative limit."""
+    return RunFailed(
+        _named(control),
+        f"{name} is {limit}",
+        "set a positive limit, or 0 for no limit",
     )
 
 

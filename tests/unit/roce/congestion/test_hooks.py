@@ -60,6 +60,34 @@ def test_failing_hook_is_reported_with_its_location(hook: str) -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
+def test_hook_that_exits_fails_the_run() -> None:
+    def leave(self: CongestionControl, *arguments: int) -> None:
+        raise SystemExit(3)
+
+    qp = requester(
+        congestion_control=type("Acme", (CongestionControl,), {"on_sent": leave})()
+    )
+    qp.post_send(1, MTU, 0)
+    with pytest.raises(RunFailed, match="Acme: on_sent failed: SystemExit: 3"):
+        sent(qp)
+
+
+@pytest.mark.parametrize("limit", ["rate_bps", "window_bytes"])
+@pytest.mark.parametrize("is_pacing", [True, False])
+def test_negative_limit_ends_the_run(limit: str, is_pacing: bool) -> None:
+    control = Restless()
+    control.is_pacing = is_pacing
+    qp = requester(congestion_control=control)
+    qp.post_send(1, MTU, 0)
+    setattr(control, limit, -5)
+    with pytest.raises(RunFailed) as caught:
+        sent(qp)
+    assert str(caught.value) == (
+        f"congestion control Restless: {limit} is -5 (set a positive limit, or 0 for "
+        "no limit)"
+    )
+
+
 class Restless(CongestionControl):
     """Asks for another call at the time of the last one."""
 

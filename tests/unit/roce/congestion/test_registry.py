@@ -149,9 +149,15 @@ class Broken(CongestionControl):
         raise KeyError("rate")
 
 
+class Leaving(CongestionControl):
+    def __init__(self) -> None:
+        raise SystemExit(3)
+
+
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
+        (Leaving, "cannot be created: SystemExit: 3"),
         (Uninitialized, "its base is not initialized, or a timer was set too early"),
         (Early, "its base is not initialized, or a timer was set too early"),
         (Broken, "cannot be created: KeyError: 'rate'"),
