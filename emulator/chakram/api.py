@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import json
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -248,7 +249,7 @@ def _read(
 ) -> tuple[Experiment, str]:
     """Return the experiment with its changes, and the text to save with the run."""
     said = {
-        key: value if isinstance(value, str) else json.dumps(value, default=str)
+        key: value if isinstance(value, str) else _yaml(value)
         for key, value in changes.items()
     }
     if isinstance(experiment, str | Path):
@@ -260,14 +261,26 @@ def _read(
             document = experiment.written.model_dump(
                 mode="json", by_alias=True, exclude_unset=True
             )
-        # JSON is also YAML, and every parser reads it the same way.
-        text = json.dumps(document, indent=2, default=str) + "\n"
+        text = _yaml(document, indent=2) + "\n"
         if isinstance(experiment, Experiment) and not said:
             settings = experiment
         else:
             settings = parse_experiment(text, overrides=said)
     changed = [f"# --set {key}={value}\n" for key, value in said.items()]
     return settings, "".join([*changed, text])
+
+
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufffe\uffff]")
+"""Characters of JSON strings that YAML does not allow, or takes for line breaks."""
+
+
+def _yaml(value: object, indent: int | None = None) -> str:
+    """Return *value* as JSON that is also YAML.
+
+    YAML does not combine the two escapes that JSON has for characters above U+FFFF.
+    """
+    text = json.dumps(value, indent=indent, default=str, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _results(outcome: RunOutcome) -> Results:

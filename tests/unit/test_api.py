@@ -113,6 +113,27 @@ def test_an_experiment_may_be_run_as_it_was_read(tmp_path: Path) -> None:
     assert kept.jobs == read.jobs
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["😀", "é", "\x7f\x85", "\u2028", "\uffff", "\\ud83d\\ude00", "a: b # c\n\x07"],
+)
+def test_any_text_of_python_is_accepted(text: str, tmp_path: Path) -> None:
+    mapping = {**yaml.safe_load(INCAST.read_text()), "description": text}
+    results = chakram.simulate(mapping, set=SHORT, runs=tmp_path)
+    assert results.manifest.experiment["description"] == text
+    again = chakram.load_experiment(results.path / "experiment.yaml")
+    assert again.description == text
+    path = {"jobs": [{"name": "j", "trace": {"path": f"r{text[0]}"}}]}
+    with pytest.raises(chakram.ChakramError, match=f"r{re.escape(text[0])}"):
+        chakram.simulate(mapping, set=path, runs=tmp_path)
+
+
+def test_folder_of_runs_may_have_any_name(tmp_path: Path) -> None:
+    mapping = {**yaml.safe_load(INCAST.read_text()), "runs": f"{tmp_path}/r😀"}
+    results = chakram.simulate(mapping, set=SHORT)
+    assert results.path.parent == tmp_path / "r😀"
+
+
 def test_invalid_experiment_raises_our_error(tmp_path: Path) -> None:
     with pytest.raises(chakram.ChakramError, match=r"--set transport\.windw=1KiB"):
         chakram.simulate(INCAST, set={"transport.windw": "1KiB"}, runs=tmp_path)
