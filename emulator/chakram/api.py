@@ -202,9 +202,7 @@ def _fabric_of_kind(experiment: AnyExperiment, kind: str) -> dict[str, Any]:
 
 
 def _ended(request: RunRequest) -> RunOutcome:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_event_loop():
         return asyncio.run(run_experiment.run_experiment(request))
     under_way: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 
@@ -223,6 +221,14 @@ def _ended(request: RunRequest) -> RunOutcome:
             for loop, task in under_way:
                 loop.call_soon_threadsafe(task.cancel)
             raise RunInterrupted("run", "interrupted by SIGINT") from None
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _request(

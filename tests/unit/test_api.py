@@ -17,7 +17,7 @@ import yaml
 
 import chakram
 from chakram import api
-from chakram.foundation.errors import RunInterrupted
+from chakram.foundation.errors import RunFailed, RunInterrupted
 from tests.support import REPO_ROOT
 
 INCAST = REPO_ROOT / "configs/incast.yaml"
@@ -199,6 +199,18 @@ def test_other_fabric_type_keeps_common_keys(ran: Ran) -> None:
     assert {each.mtu for each in moved} == {read.fabric.smallest_mtu}
     assert slower.rate_bps == 3_000_000
     assert same == read.fabric
+
+
+def test_error_of_a_run_has_no_unrelated_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(request: Any) -> Any:
+        raise RunFailed("run", "ended")
+
+    monkeypatch.setattr(api.run_experiment, "run_experiment", fail)
+    with pytest.raises(RunFailed) as caught:
+        chakram.run(INCAST)
+    assert caught.value.__context__ is None
 
 
 def test_run_inside_an_event_loop_uses_a_thread(ran: Ran) -> None:
