@@ -8,6 +8,8 @@ import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +18,19 @@ from chakram.analysis.charged_causes import Why
 from chakram.analysis.comparison import Comparison
 from chakram.analysis.comparison_inputs import read_side
 from chakram.analysis.run_causes import why_of
-from chakram.config.experiment import Experiment, load_experiment, parse_experiment
+from chakram.config.experiment import (
+    Experiment,
+    check_changes,
+    load_experiment,
+    parse_experiment,
+)
 from chakram.console.collective_tables import render_table
 from chakram.execution import run_experiment
 from chakram.execution.observer import Progress, Silent
 from chakram.execution.outcome import RunOutcome
 from chakram.execution.request import RunRequest
 from chakram.fabric.fabric_types import KINDS
-from chakram.foundation.errors import RunInterrupted
+from chakram.foundation.errors import ConfigError, RunInterrupted
 from chakram.foundation.platform_support import require_linux
 from chakram.foundation.text_escaping import plain
 from chakram.run_directory import reader
@@ -167,8 +174,9 @@ def run(
     Raises:
         ChakramError: As for `simulate`.
     """
-    changes = dict(set or {})
+    changes = set or {}
     if world not in (None, _RUN, _SIMULATE):
+        check_changes(changes, name="set")
         changes = {**_fabric_of_kind(experiment, world), **changes}
     if world != _SIMULATE:
         require_linux("chakram.run")
@@ -254,10 +262,8 @@ def _read(
     experiment: AnyExperiment, changes: Mapping[str, Any]
 ) -> tuple[Experiment, str]:
     """Return the experiment with its changes, and the text to save with the run."""
-    said = {
-        key: value if isinstance(value, str) else _yaml(value)
-        for key, value in changes.items()
-    }
+    check_changes(changes, name="set")
+    said = {key: _yaml(value, f"set: {key}") for key, value in changes.items()}
     if isinstance(experiment, str | Path):
         settings = load_experiment(experiment, overrides=said)
         text = Path(experiment).read_text(encoding="utf-8")
@@ -267,7 +273,7 @@ def _read(
             document = experiment.written.model_dump(
                 mode="json", by_alias=True, exclude_unset=True
             )
-        text = _yaml(document, indent=2) + "\n"
+        text = _yaml(document, "experiment", indent=2) + "\n"
         if isinstance(experiment, Experiment) and not said:
             settings = experiment
         else:
@@ -280,13 +286,45 @@ _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufffe\uffff]")
 """Characters of JSON strings that YAML does not allow, or takes for line breaks."""
 
 
-def _yaml(value: object, indent: int | None = None) -> str:
-    """Return *value* as JSON that is also YAML.
+def _yaml(value: object, where: str, indent: int | None = None) -> str:
+    """Return text as it is, and any other value as JSON that is also YAML.
 
     YAML does not combine the two escapes that JSON has for characters above U+FFFF.
+
+    Raises:
+        ConfigError: If an experiment file cannot have the value.
     """
-    text = json.dumps(value, indent=indent, default=str, ensure_ascii=False)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    try:
+        if isinstance(value, str):
+            text = value
+        else:
+            text = json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
+            text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            where,
+            f"cannot be written to an experiment file: {error}",
+            "use text, numbers, lists and mappings",
+        ) from error
+    return text
+
+
+def _plain(value: Any) -> object:
+    """Return a value that ``json`` does not know as one that it knows.
+
+    Raises:
+        TypeError: If there is none.
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if hasattr(value, "tolist"):  # a number or an array of numpy
+        return value.tolist()
+    raise TypeError(f"it has a value of type {type(value).__name__}")
 
 
 def _results(outcome: RunOutcome) -> Results:

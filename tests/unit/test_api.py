@@ -8,16 +8,23 @@ import re
 import subprocess
 import sys
 import threading
+from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 import chakram
 from chakram import api
-from chakram.foundation.errors import RunFailed, RunInterrupted
+from chakram.foundation.errors import (
+    ConfigError,
+    InputError,
+    RunFailed,
+    RunInterrupted,
+)
 from tests.support import REPO_ROOT
 
 INCAST = REPO_ROOT / "configs/incast.yaml"
@@ -134,6 +141,57 @@ def test_folder_of_runs_may_have_any_name(tmp_path: Path) -> None:
     assert results.path.parent == tmp_path / "r😀"
 
 
+@pytest.mark.parametrize(
+    ("value", "measured"),
+    [(np.int64(2), 2), (Decimal(2), 2), (np.array([2])[0], 2), ("2", 2)],
+)
+def test_numbers_of_other_types_are_accepted(
+    value: Any, measured: int, tmp_path: Path
+) -> None:
+    changes = {**SHORT, "iterations.measured": value, "runs": tmp_path}
+    assert chakram.simulate(INCAST, set=changes).manifest.measured == measured
+
+
+def test_nested_read_only_mappings_are_accepted(tmp_path: Path) -> None:
+    mapping = yaml.safe_load(INCAST.read_text())
+    iterations = MappingProxyType({"warmup": 0, "measured": Decimal(1)})
+    proxy = MappingProxyType({**mapping, "iterations": iterations})
+    results = chakram.simulate(proxy, set=SHORT, runs=tmp_path)
+    assert results.manifest.measured == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ({"bound"}, "it has a value of type set"),
+        ((each for each in ["bound"]), "it has a value of type generator"),
+        ([{b"a": 1}], "keys must be str, int, float, bool or None, not bytes"),
+        ("\ud800", "surrogates not allowed"),
+    ],
+)
+def test_value_that_no_file_can_have_is_refused(value: object, found: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        chakram.simulate(INCAST, set={"predict": value})
+    assert caught.value.where == "set: predict"
+    assert found in caught.value.found
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ([("seed", 1)], "is a list, not a mapping"),
+        ("seed=1", "is a str, not a mapping"),
+        ({1: 2}, "the key 1 is not text"),
+    ],
+)
+def test_changes_must_be_a_mapping_with_text_as_keys(given: Any, found: str) -> None:
+    for world in (None, "loopback"):
+        with pytest.raises(ConfigError, match=f"^set: {found}"):
+            chakram.run(INCAST, world=world, set=given)
+    with pytest.raises(ConfigError, match=f"^overrides: {found}"):
+        chakram.load_experiment(INCAST, overrides=given)
+
+
 def test_invalid_experiment_raises_our_error(tmp_path: Path) -> None:
     with pytest.raises(chakram.ChakramError, match=r"--set transport\.windw=1KiB"):
         chakram.simulate(INCAST, set={"transport.windw": "1KiB"}, runs=tmp_path)
@@ -178,6 +236,14 @@ class Ran:
 def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ran:
     path = chakram.simulate(INCAST, set=SHORT, runs=tmp_path).path
     return Ran(monkeypatch, path)
+
+
+def test_wrong_arguments_of_readers_raise_our_errors(ran: Ran) -> None:
+    with pytest.raises(InputError, match=r"no table 'zzz' \(choose from flows, "):
+        chakram.open_run(ran.directory).table("zzz")
+    for wrong in (0, "2"):
+        with pytest.raises(ConfigError, match=f"bytes_per_element: is {wrong!r} "):
+            chakram.load_trace_set("any", bytes_per_element=wrong)  # type: ignore[arg-type]
 
 
 def test_run_has_its_own_event_loop(ran: Ran) -> None:

@@ -24,7 +24,7 @@ from chakram.config.preflight import Preflight, preflight_section
 from chakram.config.simulation import Simulation
 from chakram.config.transport import Faults, Transport
 from chakram.fabric.fabric_types import Fabric
-from chakram.foundation.errors import InputError
+from chakram.foundation.errors import ConfigError, InputError
 from chakram.settings import yaml_document as documents
 from chakram.settings.addresses import ListenAddress
 from chakram.settings.located_errors import Location, Mistake, from_validation, report
@@ -312,6 +312,20 @@ def parse_experiment(
     )
 
 
+def check_changes(changes: object, *, name: str) -> None:
+    """Check that the argument called *name* has values by key path.
+
+    Raises:
+        ConfigError: If it is not a mapping, or a key is not text.
+    """
+    hint = f'e.g. {name}={{"iterations.measured": "3"}}'
+    if not isinstance(changes, Mapping):
+        raise ConfigError(name, f"is a {type(changes).__name__}, not a mapping", hint)
+    for key in changes:
+        if not isinstance(key, str):
+            raise ConfigError(name, f"the key {key!r} is not text", hint)
+
+
 def _experiment(
     document: documents.Document,
     *,
@@ -321,6 +335,7 @@ def _experiment(
     options: Mapping[str, str] | None = None,
     confined_to: Path | None = None,
 ) -> Experiment:
+    check_changes(overrides or {}, name="overrides")
     said = {
         key: (value, (options or {}).get(key) or documents.option_text(key, value))
         for key, value in (overrides or {}).items()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.fabric.fabric_traits import FABRIC_TRAITS
-from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
+from chakram.foundation.errors import InputError, NoRunDirectory, RunDirectoryError
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.records import run_records
 from chakram.run_directory import table_checks
@@ -69,7 +69,16 @@ class RunResults:
         Args:
             name: One of ``chakram.run_directory.schemas.SCHEMAS``.
             columns: Names of columns. Without any name, return all columns.
+
+        Raises:
+            InputError: If there is no such table.
         """
+        if name not in SCHEMAS:
+            raise InputError(
+                str(self.path),
+                f"there is no table {name!r}",
+                f"choose from {', '.join(SCHEMAS)}",
+            )
         return self._table(name, list(columns) or None)
 
     def _table(

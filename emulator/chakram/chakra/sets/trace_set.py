@@ -22,7 +22,7 @@ from chakram.chakra.sets.profiles import Profiles, open_rank
 from chakram.chakra.trace_warning import TraceWarning, WarningKind
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.foundation.bounded_reading import read_bounded, read_stream_bounded
-from chakram.foundation.errors import TraceError
+from chakram.foundation.errors import ConfigError, TraceError
 from chakram.trace.graph import TraceGraph
 from chakram.trace.replication import ALL, Replication, replicate
 
@@ -94,10 +94,18 @@ def load_trace_set(
 
     Raises:
         TraceError: If the set is missing, incomplete or unreadable.
+        ConfigError: If *bytes_per_element* is not a positive integer.
     """
     options = options or ReadOptions()
     if bytes_per_element is not None:
-        options = replace(options, bytes_per_element=bytes_per_element)
+        try:
+            options = replace(options, bytes_per_element=bytes_per_element)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                "bytes_per_element",
+                f"is {bytes_per_element!r}",
+                "give a positive integer, e.g. 2",
+            ) from error
     with find_trace_set(path, prefix) as found:
         check_dimensions(options.dimensions, nranks=len(found.files), where=found.place)
         options = replace(options, nranks=len(found.files))
