@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import html
-import json
-import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -34,6 +32,7 @@ from chakram.foundation.errors import ConfigError, RunInterrupted
 from chakram.foundation.platform_support import require_linux
 from chakram.foundation.text_escaping import plain
 from chakram.run_directory import reader
+from chakram.settings.yaml_document import json_as_yaml, recorded_changes
 from chakram.simulation import simulate_experiment
 
 if TYPE_CHECKING:
@@ -278,18 +277,11 @@ def _read(
             settings = experiment
         else:
             settings = parse_experiment(text, overrides=said)
-    changed = [f"# --set {key}={value}\n" for key, value in said.items()]
-    return settings, "".join([*changed, text])
-
-
-_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufffe\uffff]")
-"""Characters of JSON strings that YAML does not allow, or takes for line breaks."""
+    return settings, recorded_changes(said) + text
 
 
 def _yaml(value: object, where: str, indent: int | None = None) -> str:
     """Return text as it is, and any other value as JSON that is also YAML.
-
-    YAML does not combine the two escapes that JSON has for characters above U+FFFF.
 
     Raises:
         ConfigError: If an experiment file cannot have the value.
@@ -298,8 +290,7 @@ def _yaml(value: object, where: str, indent: int | None = None) -> str:
         if isinstance(value, str):
             text = value
         else:
-            text = json.dumps(value, indent=indent, default=_plain, ensure_ascii=False)
-            text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+            text = json_as_yaml(value, indent=indent, default=_plain)
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(

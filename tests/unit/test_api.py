@@ -135,6 +135,28 @@ def test_any_text_of_python_is_accepted(text: str, tmp_path: Path) -> None:
         chakram.simulate(mapping, set=path, runs=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("written", "description"),
+    [
+        ("'two\n\n  lines'", "two\nlines"),
+        ("|\n  a: 😀\n  b\n", "a: 😀\nb\n"),
+        ("'\u2028'", "\u2028"),
+    ],
+)
+def test_changes_of_several_lines_are_recorded_in_one(
+    written: str, description: str, tmp_path: Path
+) -> None:
+    changes = {**SHORT, "description": written}
+    results = chakram.simulate(INCAST, set=changes, runs=tmp_path)
+    text = (results.path / "experiment.yaml").read_text()
+    assert text.endswith(f"\n{INCAST.read_text()}")
+    said = dict(re.findall(r"^# --set ([^=\n]+)=(.*)$", text, re.M))
+    again = chakram.load_experiment(results.path / "experiment.yaml", overrides=said)
+    assert (
+        again.description == description == results.manifest.experiment["description"]
+    )
+
+
 def test_folder_of_runs_may_have_any_name(tmp_path: Path) -> None:
     mapping = {**yaml.safe_load(INCAST.read_text()), "runs": f"{tmp_path}/r😀"}
     results = chakram.simulate(mapping, set=SHORT)

@@ -66,6 +66,7 @@ def bench(options: BenchOptions) -> None:
     and the average bus bandwidth is below 90 % of it.
     """
     from chakram.cli.init import configs_folder
+    from chakram.settings.yaml_document import recorded_changes
 
     options.check_names()
     if options.world == "run":
@@ -85,8 +86,8 @@ def bench(options: BenchOptions) -> None:
         _tell_time(settings, test, options.collectives)
     started = datetime.now(UTC)
     changed = {**{key: json.dumps(value) for key, value in changes.items()}, **said}
-    text = "".join(f"# --set {key}={value}\n" for key, value in changed.items())
-    measurement = _Measurement(options, test, settings, text + path.read_text("utf-8"))
+    text = recorded_changes(changed) + path.read_text("utf-8")
+    measurement = _Measurement(options, test, settings, text)
     measurement.run()
     _report(options, test, measurement, started=started)
 

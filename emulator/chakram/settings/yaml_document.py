@@ -6,8 +6,9 @@ duplicate key in a mapping is a mistake and does not overwrite the first value.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,11 @@ NODE_LIMIT = 100_000
 nested aliases could otherwise expand to billions of nodes."""
 
 DEPTH_LIMIT = 50
+
+_LINE_BREAK = re.compile("[\n\r\x85\u2028\u2029]")
+
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufffe\uffff]")
+"""Characters of JSON strings that YAML does not allow, or takes for line breaks."""
 
 Location = tuple[str | int, ...]
 """Keys and indices from the top of the document to a value."""
@@ -177,6 +183,51 @@ def option_text(path: str, value: str) -> str:
     return f"--set {path}={value}"
 
 
+def recorded_changes(changes: Mapping[str, str]) -> str:
+    """Return comments that record overrides at the top of an experiment file.
+
+    Each comment is one line. Its value sets the same value again.
+    """
+    return "".join(
+        f"# {option_text(path, _one_line(path, value))}\n"
+        for path, value in changes.items()
+    )
+
+
+def _one_line(path: str, value: str) -> str:
+    if not _LINE_BREAK.search(value):
+        return value
+    return json_as_yaml(_parsed(value, option_text(path, value)))
+
+
+def json_as_yaml(
+    value: object,
+    *,
+    indent: int | None = None,
+    default: Callable[[Any], object] | None = None,
+) -> str:
+    """Return *value* as JSON that is also YAML. Arguments are those of ``json.dumps``.
+
+    YAML does not combine the two escapes that JSON has for characters above U+FFFF.
+    """
+    text = json.dumps(value, indent=indent, default=default, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _parsed(value: str, where: str) -> Any:
+    """Return the value of an option as data; *where* is its name in errors."""
+    try:
+        document = parse_document(f"value: {value}".encode(), source=where)
+    except ConfigError as error:
+        # An option has no line numbers to report.
+        raise ConfigError(where, error.found, "put it in quotes") from error
+    if len(document.data) > 1:
+        raise ConfigError(where, "is more than one value", "put it in quotes")
+    for mistake in document.mistakes:
+        raise ConfigError(where, mistake.found, mistake.hint)
+    return document.data["value"]
+
+
 def override(
     document: Document, path: str, value: str, *, option: str | None = None
 ) -> None:
@@ -192,11 +243,7 @@ def override(
         ConfigError: If the path is invalid or the value is not YAML.
     """
     where = option or option_text(path, value)
-    try:
-        parsed = parse_document(f"value: {value}".encode(), source=where)
-    except ConfigError as error:
-        # An option has no line numbers to report.
-        raise ConfigError(where, error.found, "put it in quotes") from error
+    parsed = _parsed(value, where)
     parts: list[str | int] = [
         int(part) if part.isdecimal() else part
         for part in re.sub(r"\[([0-9]{1,6})\]", r".\1", path).split(".")
@@ -218,7 +265,7 @@ def override(
                 where, f"there is no entry {part}", f"the list has {len(here)} entries"
             )
         if last:
-            here[part] = parsed.data["value"]
+            here[part] = parsed
             document.put(tuple(parts), where)
         else:
             here = here[part]

@@ -20,6 +20,7 @@ from chakram.execution.observer import Silent
 from chakram.execution.request import RunRequest
 from chakram.execution.run_experiment import run_experiment
 from chakram.foundation.errors import ChakramError, ConfigError, RunFailed
+from chakram.settings.yaml_document import recorded_changes
 from chakram.simulation.simulate_experiment import simulate_experiment
 from chakram.sweep.folder import (
     COMPLETE,
@@ -57,10 +58,10 @@ def run_cell(run: CellRun) -> Outcome:
         if run.lab is not None:
             overrides["lab"] = run.lab
         experiment = load_experiment(run.base, overrides=overrides)
-        said = "".join(f"# --set {key}={value}\n" for key, value in overrides.items())
+        written = Path(run.base).read_text(encoding="utf-8")
         request = RunRequest(
             experiment=experiment,
-            text=said + Path(run.base).read_text(encoding="utf-8"),
+            text=recorded_changes(overrides) + written,
             runs_directory=Path(run.runs),
             progress=Silent(),
         )

@@ -258,6 +258,9 @@ def test_overrides_replace_what_the_file_says() -> None:
         ("jobs.3.name", "x", "there is no entry 3"),
         ("jobs.moe.name", "x", "is not a valid path"),
         ("seed", "[", "is not YAML"),
+        ("seed", "2\nfoo: bar", "is more than one value (put it in quotes)"),
+        ("seed", "2\nvalue: 3", "is already set on line 1"),
+        ("seed", "!x 3", "the YAML tag '!x' is not supported"),
     ],
 )
 def test_a_wrong_override_is_refused(key: str, value: str, expected: str) -> None:

@@ -140,6 +140,7 @@ def read_experiment(
         ConfigError: If the file or an override is invalid.
     """
     from chakram.config.experiment import load_experiment
+    from chakram.settings.yaml_document import recorded_changes
 
     values = overrides_of(overrides)
     options = {key: f"--{key} {value}" for key, value in named.items() if value}
@@ -155,8 +156,7 @@ def read_experiment(
         experiment = experiment.model_copy(update={"fabric": fabric})
     text = path.read_text(encoding="utf-8")
     # Without the changes, the text would not describe the run.
-    changes = [f"# --set {key}={value}\n" for key, value in values.items()]
-    return experiment, "".join([*changes, text])
+    return experiment, recorded_changes(values) + text
 
 
 def end_with_parent(pid: int) -> None:
