@@ -174,12 +174,15 @@ def run(
         ChakramError: As for `simulate`.
     """
     changes = set or {}
+    options: dict[str, str] = {}
     if world not in (None, _RUN, _SIMULATE):
         check_changes(changes, name="set")
-        changes = {**_fabric_of_kind(experiment, world), **changes}
+        moved = _fabric_of_kind(experiment, world)
+        options = dict.fromkeys(moved.keys() - changes.keys(), f"world={world!r}")
+        changes = {**moved, **changes}
     if world != _SIMULATE:
         require_linux("chakram.run")
-    request = _request(experiment, changes, runs, plan, alone, progress)
+    request = _request(experiment, changes, runs, plan, alone, progress, options)
     if world == _SIMULATE:
         return _results(simulate_experiment.simulate_experiment(request))
     return _results(_ended(request))
@@ -245,8 +248,9 @@ def _request(
     plan: str | Path | None,
     alone: str | None,
     progress: Progress | None,
+    options: Mapping[str, str] | None = None,
 ) -> RunRequest:
-    settings, text = _read(experiment, changes)
+    settings, text = _read(experiment, changes, options)
     return RunRequest(
         experiment=settings,
         text=text,
@@ -258,13 +262,18 @@ def _request(
 
 
 def _read(
-    experiment: AnyExperiment, changes: Mapping[str, Any]
+    experiment: AnyExperiment,
+    changes: Mapping[str, Any],
+    options: Mapping[str, str] | None = None,
 ) -> tuple[Experiment, str]:
-    """Return the experiment with its changes, and the text to save with the run."""
+    """Return the experiment with its changes, and the text to save with the run.
+
+    *options* has the argument behind each change that *set* does not name, for errors.
+    """
     check_changes(changes, name="set")
     said = {key: _yaml(value, f"set: {key}") for key, value in changes.items()}
     if isinstance(experiment, str | Path):
-        settings = load_experiment(experiment, overrides=said)
+        settings = load_experiment(experiment, overrides=said, options=options)
         text = Path(experiment).read_text(encoding="utf-8")
     else:
         document: Any = experiment
@@ -276,7 +285,7 @@ def _read(
         if isinstance(experiment, Experiment) and not said:
             settings = experiment
         else:
-            settings = parse_experiment(text, overrides=said)
+            settings = parse_experiment(text, overrides=said, options=options)
     return settings, recorded_changes(said) + text
 
 

@@ -301,6 +301,21 @@ def test_error_of_a_run_has_no_unrelated_context(
     assert caught.value.__context__ is None
 
 
+def test_mistake_caused_by_another_fabric_type_names_the_argument() -> None:
+    mapping = yaml.safe_load(INCAST.read_text())
+    mapping["faults"] = {"links": [{"kind": "down", "link": "h0-leaf0", "at": "1ms"}]}
+    mapping["fabric"] = yaml.safe_load(
+        (REPO_ROOT / "configs/quickstart.yaml").read_text()
+    )["fabric"]
+    with pytest.raises(ConfigError) as caught:
+        chakram.run(mapping, world="loopback")
+    assert caught.value.where == "world='loopback': faults.links"
+    assert caught.value.found == "fabric loopback has no links"
+    given = {"kind": "loopback", "rate": "1Gbit"}
+    with pytest.raises(ConfigError, match=r"^--set fabric=\{"):
+        chakram.run(mapping, world="loopback", set={"fabric": given})
+
+
 def test_run_inside_an_event_loop_uses_a_thread(ran: Ran) -> None:
     async def cell() -> chakram.Results:
         return chakram.run(INCAST)

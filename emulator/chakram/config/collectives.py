@@ -307,6 +307,13 @@ def check_collectives(
 ) -> Iterator[Mistake]:
     """Check that the algorithms exist, and that every rule can apply."""
     for op, choice in collectives.items():
+        if op is CollectiveOp.SEND_RECV and not _is_direct(choice):
+            yield Mistake(
+                ("collectives", op.value),
+                "a message between two ranks has no other algorithm than direct",
+                "remove it",
+            )
+            continue
         yield from _check_user_names(op, choice)
         if isinstance(choice, str):
             yield from _check_name(op, choice, ())
@@ -326,6 +333,11 @@ def check_collectives(
                     "cases",
                     "put smaller sizes first",
                 )
+
+
+def _is_direct(choice: algorithms.Choice) -> bool:
+    known = (algorithms.AUTO, *algorithms.algorithm_names(CollectiveOp.SEND_RECV))
+    return all(each in known for each in algorithms.named_algorithms(choice))
 
 
 def _shown_name(rule: algorithms.Rule) -> str:

@@ -286,6 +286,7 @@ def parse_experiment(
     *,
     source: str = "experiment",
     overrides: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
     confined_to: Path | None = None,
 ) -> Experiment:
     """Parse *text* as an experiment; relative paths start at the current folder.
@@ -294,6 +295,7 @@ def parse_experiment(
         text: The experiment, or its document, which overrides change.
         source: Name for errors.
         overrides: As for ``load_experiment``.
+        options: As for ``load_experiment``.
         confined_to: Folder at which relative paths start instead, and outside of which
             the experiment may not name files. It then may not name Python code either.
 
@@ -308,6 +310,7 @@ def parse_experiment(
         source=source,
         path=None,
         overrides=overrides,
+        options=options,
         confined_to=confined_to,
     )
 

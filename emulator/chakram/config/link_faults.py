@@ -180,6 +180,12 @@ def check_link_faults(
     """Check for contradictory faults and unknown links."""
     if not faults.links:
         return
+    if not fabric.has_switches:
+        yield Mistake(
+            ("faults", "links"),
+            f"fabric {fabric.kind} has no links",
+            "remove it, or use a fabric with switches",
+        )
     known = _link_names(fabric)
     if known is None:
         yield Mistake(
@@ -189,7 +195,7 @@ def check_link_faults(
         )
     for index, fault in enumerate(faults.links):
         where: Location = ("faults", "links", index)
-        if known is not None and fault.link not in known:
+        if known and fault.link not in known:
             yield Mistake(
                 (*where, "link"),
                 f"there is no link {fault.link!r}",
@@ -225,11 +231,14 @@ def _check_level(
 
 
 def _link_names(fabric: FabricKind) -> list[str] | None:
+    """Return the names of links, or None if unknown. An invalid fabric has none."""
+    if not fabric.has_switches:
+        return []
     try:
         topology: Topology | None = fabric.to_topology(fabric.nports)
     except ChakramError:
         return []  # the fabric's own check reports the problem
-    if topology is None or not fabric.has_switches:
+    if topology is None:
         return None
     return [link.name for link in topology.links]
 

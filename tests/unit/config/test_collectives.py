@@ -17,14 +17,14 @@ MOE = {"synth": "moe", "ranks": 4, "ep": 2, "dp": 2}
 AR = CollectiveOp.ALL_REDUCE
 
 
-def experiment(choice: object) -> Experiment:
+def experiment(choice: object, op: str = "all_reduce") -> Experiment:
     return parse_experiment(
         json.dumps(
             {
                 "version": 1,
                 "name": "x",
                 "jobs": [{"name": "a", "trace": MOE}],
-                "collectives": {"all_reduce": choice},
+                "collectives": {op: choice},
                 "fabric": {"kind": "loopback", "ports": 4, "rate": "1Gbit"},
             }
         )
@@ -192,3 +192,11 @@ def test_credits_need_collectives_in_one_order() -> None:
         parse_experiment(text)
     serial = parse_experiment(text.replace("overlap", "serial"))
     assert serial.transport.credits == 4
+
+
+def test_messages_between_two_ranks_accept_no_other_algorithm() -> None:
+    for choice in ({"python": "mine.py:f"}, [{"algorithm": {"msccl": "a.xml"}}]):
+        with pytest.raises(ConfigError, match="no other algorithm than direct"):
+            experiment(choice, op="send_recv")
+    for valid in ("auto", "direct"):
+        experiment(valid, op="send_recv")

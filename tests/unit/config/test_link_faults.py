@@ -62,6 +62,17 @@ def test_links_must_be_known_and_made_of_packets() -> None:
     down = "{kind: down, link: h0-leaf0, at: 1ms, for: 1ms}"
     told = mistakes_of(with_faults(down, base=EXTERNAL))
     assert "the links of this fabric are not known" in told
+    loopback = """
+version: 1
+name: t
+jobs: [{name: j, trace: {synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}}]
+fabric: {kind: loopback, ports: 4}
+"""
+    told = mistakes_of(with_faults(down, base=loopback))
+    assert told.endswith(
+        "faults.links: fabric loopback has no links (remove it, or use a fabric with "
+        "switches)"
+    )
     told = mistakes_of(with_faults(down) + "simulation: {level: message}\n")
     assert "level message has only links that are down or degraded" in told
     slow = "{kind: degrade, link: h0-leaf0, rate: 1Mbit}"
