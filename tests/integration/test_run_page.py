@@ -235,7 +235,7 @@ def test_the_page_has_the_causes_of_chakram_why(
     assert "critical path" in page
 
 
-def test_a_run_without_records_of_causes_says_so(
+def test_page_of_a_run_without_its_records_names_the_table(
     simulated: RunResults, tmp_path: Path
 ) -> None:
     old = tmp_path / "old"
@@ -243,8 +243,8 @@ def test_a_run_without_records_of_causes_says_so(
     (old / "operations.parquet").unlink()
     page = written(chakram.open_run(old), out=tmp_path / "page.html")
     assert (
-        "<b>Causes of lost time</b>: left out, because it has no records of operations."
-        in page
+        "<b>Causes of lost time</b>: left out, because it no longer has "
+        "operations.parquet." in page
     )
     assert "from the first message that a rank posted" in page
 

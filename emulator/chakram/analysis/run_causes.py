@@ -165,9 +165,17 @@ def iterations_of(
     """Yield job, iteration and records of every measured iteration.
 
     Raises:
-        InputError: If the run did not record operations and their causes.
+        InputError: If the run did not record operations and their causes, or a table
+            with them is missing.
     """
     own = ("job", "iteration", "measured")
+    needed = {"flows.parquet", "operations.parquet", "ranks.parquet"}
+    if missing := needed & {*results.missing()}:
+        raise InputError(
+            str(results.path),
+            f"no longer has {' and '.join(sorted(missing))}",
+            "copy the run directory again",
+        )
     ranks = results.table("ranks", "job", "iteration", "rank", "start_ns")
     whole = {(each.job, each.iteration) for each in results.ranks(whole=True)}
     operations = results.table("operations", *own, *Operation._fields)
@@ -215,7 +223,8 @@ def paths_of(
             others have ended.
 
     Raises:
-        InputError: If the run has no such records, or no such collective.
+        InputError: If the run has no such records or lacks them now, or has no such
+            collective.
     """
     names = results.manifest.jobs
     background = {

@@ -483,8 +483,15 @@ def test_a_run_without_records_is_refused(tmp_path: Path) -> None:
         why_of(results, until="nobody")
     (path,) = paths_of(results, until="world#0")
     assert path.pieces[-1].operation is not None
-    (results.path / "operations.parquet").unlink()
-    with pytest.raises(InputError, match="has no records of operations"):
+
+
+@pytest.mark.parametrize("table", ["flows", "operations", "ranks"])
+def test_a_run_whose_records_were_removed_is_refused(
+    table: str, tmp_path: Path
+) -> None:
+    results = simulated_run(tmp_path, ring(), fabric())
+    (results.path / f"{table}.parquet").unlink()
+    with pytest.raises(InputError, match=rf"no longer has {table}\.parquet \(copy"):
         why_of(results)
 
 
