@@ -187,8 +187,7 @@ def iterations_of(
         raise InputError(
             str(results.path),
             "has no records of operations",
-            "run the experiment again with this version; only runs and packet "
-            "simulations record operations",
+            "run it, or simulate it at level packet: other levels record no causes",
         )
     has_path = "path" in results.columns("flows")
     names = [name for name in _MESSAGE_COLUMNS if has_path or name != "path"]
