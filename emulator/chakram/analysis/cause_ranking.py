@@ -20,9 +20,6 @@ LEAST_SAVING = 0.03
 _NO_EFFECT = 0.005
 _NARROW = 0.001
 
-_OF_MANY = 0.5
-"""Ranking weight of a remedy that changes many places at once."""
-
 
 class CauseClass(StrEnum):
     """Class of a cause.  Each class is ranked separately."""
@@ -59,8 +56,8 @@ class Suspect:
         remedy: Change that the simulation makes, in a few words.
         round: Round in which the suspect is tested.  Causes found in earlier rounds
             stay removed.
-        is_of_many: Whether the remedy changes many places at once.  A single place that
-            saves half as much is more informative, and ranks first.
+        weight: Weight of the saving in rankings.  Remedies that change many places at
+            once, or that are hard to apply, are less informative.
     """
 
     cause: str
@@ -70,7 +67,7 @@ class Suspect:
     advice: str = ""
     remedy: str = ""
     round: int = 0
-    is_of_many: bool = False
+    weight: float = 1.0
 
     def __str__(self) -> str:
         return f"{self.cause} at {self.place}"
@@ -196,7 +193,7 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort findings by their savings, with the weights of ``Suspect.is_of_many``.
+    """Sort findings by their savings, with the weights of the suspects.
 
     Findings that save little alone, because others mask them, keep their order at the
     end.
@@ -206,7 +203,7 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         share = finding.saving.share
         if share < LEAST_SAVING:
             return 0.0
-        return share * (_OF_MANY if finding.suspect.is_of_many else 1)
+        return share * finding.suspect.weight
 
     return tuple(sorted(findings, key=weight, reverse=True))
 

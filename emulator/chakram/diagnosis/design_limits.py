@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _FASTER = 10
 _LINKS_LISTED = 3
 _LONGER = 2
+_OF_MANY = 0.5
+"""Ranking weight of a remedy that changes many places at once."""
+_OF_DISTANCE = 0.1
+"""Ranking weight of shorter links: a small window, too, costs time per round trip."""
 _BUFFER = "16GiB"
 ALL_HOSTS, _ALL_UPLINKS, _ALL_LINKS = "all hosts", "all uplinks", "all links"
 
@@ -45,7 +49,7 @@ def _limit(
     what: str,
     *,
     job: str | None = None,
-    is_of_many: bool = False,
+    weight: float = 1.0,
 ) -> Case:
     return Case(
         suspect=Suspect(
@@ -54,7 +58,7 @@ def _limit(
             kind=CauseClass.LIMIT,
             remedy=what,
             advice=what,
-            is_of_many=is_of_many,
+            weight=weight,
         ),
         change=change,
         job=job,
@@ -82,7 +86,7 @@ def limits_of(
             ALL_HOSTS,
             lambda of: of.edited(_faster_hosts),
             "with host ports ten times as fast",
-            is_of_many=True,
+            weight=_OF_MANY,
         )
     uplinks = {
         link.name: _FASTER * link.rate_bps
@@ -95,7 +99,7 @@ def limits_of(
             _ALL_UPLINKS if len(uplinks) > 1 else next(iter(uplinks)),
             lambda of: replace(of, link_rates_bps={**of.link_rates_bps, **uplinks}),
             "with links between switches ten times as fast",
-            is_of_many=True,
+            weight=_OF_MANY,
         )
     named = {f"{each.link} {each.direction}": each for each in links}
     full = sorted(
@@ -248,7 +252,7 @@ def _links_of(topology: Topology) -> Iterator[Case]:
             _with_links("link_rates_bps", dict.fromkeys(names, usual_bps)),
             f"at {format_rate(usual_bps)} like similar links, not "
             f"{format_rate(own_bps)}",
-            is_of_many=True,
+            weight=_OF_MANY,
         )
     delays_ns = {link.name: link.delay_ns for link in topology.links}
     for names in comparable(topology.hosts, ends, delays_ns):
@@ -272,7 +276,7 @@ def _links_of(topology: Topology) -> Iterator[Case]:
                 {name: delay_ns // _FASTER for name, delay_ns in delayed.items()},
             ),
             "with links a tenth as long",
-            is_of_many=True,
+            weight=_OF_DISTANCE,
         )
 
 

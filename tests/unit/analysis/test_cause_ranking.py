@@ -120,7 +120,7 @@ def test_a_limit_of_one_place_comes_first_if_it_saves_half_as_much(
     of_one_ns: int, first: str
 ) -> None:
     ports = Suspect(
-        cause="own port", place="all hosts", kind=CauseClass.LIMIT, is_of_many=True
+        cause="own port", place="all hosts", kind=CauseClass.LIMIT, weight=0.5
     )
     costs = {frozenset({0}): 800 - of_one_ns, frozenset({0, 1}): of_one_ns}
     verdict = find_causes([ports, WINDOW], times(200, costs))
