@@ -305,13 +305,13 @@ class _Judge:
             return time_ns
         if part is Part.SERIALISE:
             return message.slow_ns or 0
-        made_up_ns = max(0, self._transfer_ns(message) - (message.transfer_ns or 0))
         if part is Part.PACE:
             # While a port sends packets ahead of its wire, their pace is its rate.
-            return max(0, time_ns - made_up_ns)
+            return max(0, time_ns - self._made_up_ns(message))
         if part is Part.OWN_PORT and self._way_ns(message) is not None:
             # After a delay, a port sends faster until it catches up.
-            return time_ns - max(0, made_up_ns - (message.pace_ns or 0))
+            made_up_ns = self._made_up_ns(message) - (message.pace_ns or 0)
+            return time_ns - max(0, made_up_ns)
         if part is Part.TRANSFER:
             if self._way_ns(message) is None:
                 return time_ns - self._transfer_ns(message)
@@ -324,6 +324,10 @@ class _Judge:
         if part is Part.NETWORK:
             return min(self._over_ns(message), time_ns)
         return time_ns
+
+    def _made_up_ns(self, message: Message) -> int:
+        """Return by how much the transfer of a message is below its nominal time."""
+        return max(0, self._transfer_ns(message) - (message.transfer_ns or 0))
 
     def _over_ns(self, message: Message) -> int:
         """Return the time of a message on its path beyond its nominal time."""

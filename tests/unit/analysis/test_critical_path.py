@@ -821,6 +821,11 @@ def test_delay_that_a_port_makes_up_is_not_lost() -> None:
     assert one(seen(Part.OWN_PORT, 90, fast, ways_ns={})) == ("own port", "rank 0", 90)
 
 
+def test_the_packets_of_a_nic_are_unknown() -> None:
+    unknown = SEEN._replace(packets=None, transfer_ns=None)
+    assert one(seen(Part.WINDOW, 90, unknown))[2] == 90
+
+
 def test_pace_at_the_rate_of_the_port_is_not_lost() -> None:
     ahead = SEEN._replace(packets=3, transfer_ns=40, pace_ns=90)
     assert one(seen(Part.PACE, 90, ahead))[2] == 30
