@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from chakram.diagnosis.counterfactual import Rerun
+from chakram.diagnosis.run_evidence import without_down_links
 from chakram.predict.routing import ports_of
 from chakram.records.row_layout import FLOW_FIELDS
 from chakram.switch.ecmp import AssignedPaths, Flow
@@ -32,7 +33,7 @@ def bytes_by_choice(run: Rerun) -> dict[Hops, Counter[PortRef]]:
     Flows without a choice at a switch do not count there.
     """
     found: dict[Hops, Counter[PortRef]] = defaultdict(Counter)
-    walker = _Walker(run.topology)
+    walker = _Walker(without_down_links(run))
     numbers = {switch: at for at, switch in enumerate(run.topology.switches)}
     for sent in _flows(run):
         choose = run.ecmp.chooser(sent.flow)
@@ -53,7 +54,7 @@ def even_spread(run: Rerun) -> AssignedPaths:
     def least_loaded(hops: Hops) -> PortRef:
         return min(hops, key=lambda each: loads[each])
 
-    walker = _Walker(run.topology)
+    walker = _Walker(without_down_links(run))
     numbers = {switch: at for at, switch in enumerate(run.topology.switches)}
     next_hops: dict[tuple[int, int, int], dict[int, int]] = {}
     for sent in sorted(_flows(run), key=lambda each: -each.nbytes):

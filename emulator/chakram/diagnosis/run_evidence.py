@@ -20,6 +20,7 @@ from chakram.predict.routing import Router, ports_of
 from chakram.records.named_rows import OperationTable
 from chakram.records.row_layout import FlowRow, rows_of
 from chakram.run_directory.reader import RunResults
+from chakram.topology.topology import Topology
 
 Messages = tuple[dict[int, list[Message]], dict[int, list[int]]]
 """Messages, and times of all jobs in ns, both by iteration number."""
@@ -204,18 +205,21 @@ def paused_spans(results: RunResults) -> dict[str, list[tuple[int, int, int]]]:
     return found
 
 
-def paths_of(run: PlannedVariant) -> dict[End, tuple[frozenset[str], End]]:
-    """Return the egress ports and the remote end of each end of a queue pair."""
-    ports = ports_of(run.plan)
+def without_down_links(run: PlannedVariant) -> Topology:
+    """Return the topology without the links that a variant assumes to be down."""
     down = {each.port for each in run.assumed if each.kind == "down"}
     links = tuple(
         link
         for link in run.topology.links
         if down.isdisjoint((str(link.a), str(link.b)))
     )
-    router = Router(
-        ports=ports, topology=replace(run.topology, links=links), ecmp=run.ecmp
-    )
+    return replace(run.topology, links=links)
+
+
+def paths_of(run: PlannedVariant) -> dict[End, tuple[frozenset[str], End]]:
+    """Return the egress ports and the remote end of each end of a queue pair."""
+    ports = ports_of(run.plan)
+    router = Router(ports=ports, topology=without_down_links(run), ecmp=run.ecmp)
     index_of = {port.number: index for index, port in enumerate(ports)}
     paths: dict[End, tuple[frozenset[str], End]] = {}
     for rank in run.plan.ranks():
