@@ -31,6 +31,7 @@ from chakram.diagnosis.rank_suspects import (
 from chakram.foundation.units import (
     format_rate,
 )
+from chakram.records.row_layout import FLOW_FIELDS
 from chakram.switch.ecmp import AssignedPaths, DrawnPaths
 from chakram.topology.comparable_links import usual_rates_bps
 
@@ -51,6 +52,7 @@ _AS_UNEVEN = 0.8
 """Minimum ratio of another named switch, relative to the most uneven one."""
 
 _NAMED = 3
+_RESENT = FLOW_FIELDS.index("retransmitted")
 _ANY_ORDER = 65_536
 
 _OF_LINK_FAULT = {
@@ -291,24 +293,23 @@ def _hashes(
     unknown = " (as counted; its flows are unknown)" * isinstance(
         run.ecmp, AssignedPaths
     )
-    changes: list[Change] = [
-        lambda of: of.edited(partial(_balance, "round_robin")),
-        lambda of: of.edited(partial(_balance, "adaptive")),
-    ]
-    what = "packets"
-    if _loses(variant):
-        # A receiver that accepts any order does not notice losses, so each would cost
-        # a timeout.
-        changes = [lambda of: replace(of, ecmp=even_spread(run))]
-        what = "flows"
+    has_resent = any(run.result.records.flows[_RESENT :: len(FLOW_FIELDS)])
+
+    def spread(how: str, of: Variant) -> Variant:
+        if has_resent and _loses(of):
+            # A receiver that accepts any order does not notice losses, so each would
+            # cost a timeout.
+            return replace(of, ecmp=even_spread(run))
+        return of.edited(partial(_balance, how))
+
     yield _fault(
         "hash imbalance",
         ", ".join(named[:_NAMED]) + more,
-        changes[0],
+        partial(spread, "round_robin"),
         f"an equal-cost path carries {worst:.2f} times the mean of its group{unknown}; "
         "the saving is that of an even spread at all switches",
-        *changes[1:],
-        remedy=f"with switches that spread {what} evenly over equal-cost paths",
+        partial(spread, "adaptive"),
+        remedy="with switches that spread the traffic evenly over equal-cost paths",
         round=1,
     )
 
