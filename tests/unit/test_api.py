@@ -11,7 +11,7 @@ import threading
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -265,7 +265,7 @@ def test_wrong_arguments_of_readers_raise_our_errors(ran: Ran) -> None:
         chakram.open_run(ran.directory).table("zzz")
     for wrong in (0, "2"):
         with pytest.raises(ConfigError, match=f"bytes_per_element: is {wrong!r} "):
-            chakram.load_trace_set("any", bytes_per_element=wrong)  # type: ignore[arg-type]
+            chakram.load_trace_set("any", bytes_per_element=cast("Any", wrong))
 
 
 def test_run_has_its_own_event_loop(ran: Ran) -> None:

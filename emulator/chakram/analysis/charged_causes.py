@@ -310,8 +310,7 @@ class _Judge:
             return max(0, time_ns - self._made_up_ns(message))
         if part is Part.OWN_PORT and self._way_ns(message) is not None:
             # After a delay, a port sends faster until it catches up.
-            made_up_ns = self._made_up_ns(message) - (message.pace_ns or 0)
-            return time_ns - max(0, made_up_ns)
+            return time_ns - max(0, self._made_up_ns(message) - (message.pace_ns or 0))
         if part is Part.TRANSFER:
             if self._way_ns(message) is None:
                 return time_ns - self._transfer_ns(message)

@@ -1,4 +1,4 @@
-"""Timeouts that are too short are told from losses."""
+"""Losses are not mistaken for timeouts that are too short."""
 
 import pytest
 
