@@ -28,6 +28,13 @@ _MOST = 1 << 56
 """Limit on bytes, packets and rates. The sum of a hundred such values is below
 2**63."""
 
+_MOST_COUNTED = 1 << 62
+"""Limit on counters since the start of a switch, which are never summed. A port at 400
+Gbit/s exceeds 2**56 bytes within 17 days."""
+
+_SINCE_START = ("bytes_before", "bytes_after")
+"""Columns of counters since the start of a switch."""
+
 _MOST_RANKS = 1 << 20
 
 _RANK_COLUMNS = {
@@ -180,6 +187,8 @@ def bounds(name: str, kind: pa.DataType) -> tuple[int, int]:
         most = _MOST_RANKS if name in _RANK_COLUMNS else (1 << 31) - 1
         # A collective has at least one rank.
         return int(name == "nranks"), _MOST_OF.get(name, most)
+    if name in _SINCE_START:
+        return 0, _MOST_COUNTED
     if not name.endswith("_ns"):
         # The number of a message contains the channel in its upper half.
         return 0, ((1 << 63) - 1 if name.endswith("number") else _MOST)

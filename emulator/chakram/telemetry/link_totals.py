@@ -57,7 +57,12 @@ class _End:
         return grown(self.counters.before, self.counters.after, self.port, counter)
 
     def octets(self, way: str) -> tuple[int, int] | None:
-        """Return the bytes before and after, without FCS if packets are counted."""
+        """Return the bytes before and after, without FCS if packets are counted.
+
+        A counter of 32 bits may have begun below the FCS of all packets so far, and a
+        switch may read packets later than bytes. The result is neither negative nor
+        decreasing.
+        """
         counted = self.counters
         marks = counted.before, counted.after
         octets = both(*marks, self.port, f"{way}_bytes")
@@ -68,7 +73,8 @@ class _End:
             nbytes - counted.fcs_bytes * count
             for nbytes, count in zip(octets, packets, strict=True)
         )
-        return first, last
+        begin = max(0, first)
+        return begin, begin + max(0, last - first)
 
     def down_ns(self) -> int:
         """Return for how long the port was down during the run."""
@@ -219,7 +225,9 @@ class _Since:
 
     def _octets(self, way: str) -> int:
         nbytes, packets = self._count(f"{way}_bytes"), self._count(f"{way}_packets")
-        return nbytes if nbytes < 0 else nbytes - self._fcs_bytes * max(0, packets)
+        if nbytes == UNKNOWN:
+            return UNKNOWN
+        return max(0, nbytes - self._fcs_bytes * max(0, packets))
 
 
 def _drops(

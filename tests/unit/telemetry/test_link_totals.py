@@ -80,6 +80,29 @@ def test_the_far_end_counts_for_a_switch_that_is_not_read() -> None:
     assert (record.drops, record.marked, record.paused_ns) == (None, None, None)
 
 
+def test_bytes_of_a_counter_that_wrapped_before_the_run_are_not_negative() -> None:
+    near, _ = uplink()
+    before = totals(sent_bytes=100, sent_packets=3_000_000_000)
+    after = totals(sent_bytes=10_140, sent_packets=3_000_000_010)
+    record = links(leaf0=counted({near: "e0"}, before, after))[near]
+    assert record.bytes == 10_000
+    assert record.bytes_before >= 0
+
+
+def test_packets_that_are_read_after_the_bytes_do_not_make_bytes_negative() -> None:
+    near, _ = uplink()
+    before = totals(sent_bytes=10_000, sent_packets=10)
+    after = totals(sent_bytes=10_000, sent_packets=12)
+    assert links(leaf0=counted({near: "e0"}, before, after))[near].bytes == 0
+    history = CounterHistory(["e0"], bits=64, spacing_ns=1, gap_ns=S)
+    history.add(S, [Reading("e0", ALL_CLASSES, "sent_bytes", 10_000)])
+    history.add(2 * S, [Reading("e0", ALL_CLASSES, "sent_packets", 12)])
+    switch = counted({near: "e0"}, before, after, history=history)
+    rows = link_samples([near], TOPOLOGY, {"leaf0": switch}, start_ns=0, end_ns=5 * S)
+    at = LINK_SAMPLE_FIELDS.index("bytes")
+    assert list(rows[at :: len(LINK_SAMPLE_FIELDS)]) == [0, 0]
+
+
 def test_samples_have_the_time_of_this_machine_and_begin_at_0() -> None:
     near, _ = uplink()
     history = CounterHistory(["e0"], bits=64, spacing_ns=1, gap_ns=S)
