@@ -267,11 +267,18 @@ async def test_timestamps_that_do_not_advance_are_not_used(frozen_ns: int) -> No
     switch.frozen_ns = frozen_ns
     async with serving(switch) as address, collecting(target_at(address)) as collector:
         await collector.begin()
+        began_ns = time.monotonic_ns()
+        await asyncio.sleep(0.5)
         send(switch)
         await collector.end()
         assert links_of(collector)["s0:h1"].bytes == 10_000
+        samples = collector.samples(PORTS)
+    rows = [samples[at : at + 10].tolist() for at in range(0, len(samples), 10)]
     (banner,) = banners_of(collector)
     assert "its timestamps do not advance" in banner
+    # Samples have their times of arrival.
+    sent = [row[0] for row in rows if row[1] == PORTS.index("s0:h1") and row[3] > 0]
+    assert 0.5e9 < sent[0] - began_ns < 5e9
     (described,) = collector.described().values()
     assert described["clock_bound_ns"] is None
 

@@ -37,7 +37,8 @@ class DeviceClock:
 
     Attributes:
         best: The quickest exchange of each burst of requests.
-        advances: Whether the device's time changed between two exchanges.
+        advances: Whether the device's time changed within every burst. If not, samples
+            have their times of arrival, so later bursts do not change the lead.
         assumed_ns: Lead of a clock that was not measured.
     """
 
@@ -50,9 +51,10 @@ class DeviceClock:
         if not exchanges:
             return
         first, last = exchanges[0], exchanges[-1]
-        if len(exchanges) > 1:
-            self.advances = last.device_ns > first.device_ns
-        self.best.append(min(exchanges, key=lambda each: each.round_trip_ns))
+        if len(exchanges) > 1 and last.device_ns <= first.device_ns:
+            self.advances = False
+        if self.advances or not self.best:
+            self.best.append(min(exchanges, key=lambda each: each.round_trip_ns))
 
     @property
     def ahead_ns(self) -> int:

@@ -145,3 +145,16 @@ def test_a_clock_that_stands_still_bounds_nothing() -> None:
     clock.add([Exchange(0, 5, 10), Exchange(20, 5, 30)])
     assert not clock.advances
     assert clock.bound_ns is None
+
+
+def test_times_of_arrival_do_not_move_when_a_clock_stands_still_again() -> None:
+    """Their lead is arbitrary, so it must be the same for all samples."""
+    clock = DeviceClock()
+    clock.add([Exchange(0, 5, 10), Exchange(20, 5, 30)])
+    arrived = clock.to_device(1000)
+    clock.add([Exchange(5000, 5, 5010), Exchange(5020, 5, 5030)])
+    assert arrived - clock.ahead_ns == 1000
+    # It does not matter if it advances later, in steps of a second.
+    clock.add([Exchange(6000, 900, 6010), Exchange(6020, 1900, 6030)])
+    assert arrived - clock.ahead_ns == 1000
+    assert not clock.advances
