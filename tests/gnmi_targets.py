@@ -31,6 +31,7 @@ class ScriptedSwitch:
         is_silent: Whether it keeps streams open but sends nothing.
         refusal: Code to refuse subscriptions with.
         down: Ports that are down.
+        wraps_states: Whether a state is a JSON object with the name of its leaf.
         streams: Number of subscriptions to counters so far.
         metadata: Metadata of the last call.
         extra: Returns further updates of a notification.
@@ -56,6 +57,7 @@ class ScriptedSwitch:
         self.is_silent = False
         self.refusal: grpc.StatusCode | None = None
         self.down: set[str] = set()
+        self.wraps_states = False
         self.streams = 0
         self.metadata: dict[str, str] = {}
         self.extra: Callable[[], list[Any]] = list
@@ -114,7 +116,12 @@ class ScriptedSwitch:
                     port = decode_path(each.path)[1]
                     made = pb.Notification(timestamp=self.now_ns())
                     state = "down" if port in told else "up"
-                    made.update.add(path=each.path).val.string_val = state
+                    value = made.update.add(path=each.path).val
+                    if self.wraps_states:
+                        wrapped = {"netdev_oper_status": state}
+                        value.json_ietf_val = json.dumps(wrapped).encode()
+                    else:
+                        value.string_val = state
                     yield pb.SubscribeResponse(update=made)
             await asyncio.sleep(0.01)
 

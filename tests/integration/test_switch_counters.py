@@ -322,6 +322,22 @@ async def test_a_port_that_was_down_is_told() -> None:
     assert banner.startswith("switch s0: port Ethernet4 was down for ")
 
 
+async def test_a_state_has_its_time_of_arrival_without_a_clock() -> None:
+    switch = ScriptedSwitch()
+    switch.frozen_ns, switch.wraps_states = 1, True
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        history = history_of(collector)
+        switch.down = {"Ethernet4"}
+        await until(lambda: "Ethernet4" in history.down)
+        await asyncio.sleep(0.1)
+        switch.down = set()
+        await until(lambda: history.outages)
+        await collector.end()
+        links = links_of(collector)
+    assert (links["s0:h1"].down_ns or 0) > 50_000_000
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [

@@ -57,7 +57,7 @@ ALL_CLASSES = -1
 _MOST_KNOWN = 100_000
 _MOST_DEPTH = 16
 _MOST_VALUE = 1 << 62
-_MODULE = re.compile(r"^[a-z][a-z0-9-]*:")
+_MODULE = re.compile(r"^[A-Za-z_][\w.-]*:")
 _PLACEHOLDER = re.compile(r"\{(port|class)\}")
 _KEY = re.compile(r"^([^\[]+)\[([^=\]]+)=")
 
@@ -148,7 +148,7 @@ class TelemetryMapping(Model):
     bits: Literal[32, 64] = 64
     """Width of counters."""
     strip_modules: bool = False
-    """Whether names in JSON can begin with the name of a YANG module."""
+    """Whether names in paths and JSON can begin with the name of a YANG module."""
     subscribe: tuple[str, ...] = Field(min_length=1, max_length=64)
     """Paths to subscribe to for every port."""
     counters: CounterNames = Field(min_length=1)
@@ -222,7 +222,7 @@ class PathMatcher:
             elements: Path of the value.
             value: A number, text, or JSON objects and lists.
         """
-        for leaf, content in self._leaves(elements, value, 0):
+        for leaf, content in self.leaves(elements, value):
             found = self.find(leaf)
             if found is None:
                 continue
@@ -231,6 +231,24 @@ class PathMatcher:
                 yield f"{'/'.join(leaf)} is {content!r:.40}"
             else:
                 yield Reading(*found, number)
+
+    def leaves(
+        self, elements: Elements, value: object
+    ) -> Iterator[tuple[Elements, object]]:
+        """Yield path and content of each leaf in a value.
+
+        The arguments are those of ``readings``. SONiC's translation library wraps the
+        value of a path in an object with the last name of that path.
+        """
+        if self._strip_modules:
+            elements = tuple(_MODULE.sub("", each) for each in elements)
+        if isinstance(value, dict) and len(value) == 1 and elements:
+            ((name, content),) = value.items()
+            own = _MODULE.sub("", name) if self._strip_modules else name
+            if own == elements[-1].partition("[")[0]:
+                is_entry = isinstance(content, list) and len(content) == 1
+                value = content[0] if is_entry else content
+        yield from self._leaves(elements, value, 0)
 
     def _leaves(
         self, elements: Elements, value: object, depth: int

@@ -34,7 +34,7 @@ from chakram.telemetry.mapping import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from chakram.telemetry.mapping import TelemetryMapping
     from chakram.telemetry.targets import Target
@@ -184,11 +184,14 @@ class SwitchReader:
                     self.examples.append(each[:200])
         if not readings:
             return
-        if not 0 < at_ns < _LATEST_NS or not self.clock.advances:
-            # Without a clock, use the time of arrival.
-            at_ns = self.clock.to_device(monotonic_ns())
-        self.history.add(at_ns, readings)
+        self.history.add(self._time_of(at_ns), readings)
         self._arrived.set()
+
+    def _time_of(self, at_ns: int) -> int:
+        """Return a time of the device; without a clock, the time of arrival."""
+        if not 0 < at_ns < _LATEST_NS or not self.clock.advances:
+            return self.clock.to_device(monotonic_ns())
+        return at_ns
 
     async def close(self) -> None:
         """Stop reading. A second call has no effect."""
@@ -326,25 +329,30 @@ class SwitchReader:
         """Follow whether ports are up, while the switch reports it."""
         target, state = self.target, self.target.mapping.state
         assert state is not None
-        port_at = {
-            path_of_port(state.subscribe, port): port for port in target.ports.values()
-        }
+        matcher = PathMatcher(
+            {state.subscribe: "state"}, strip_modules=target.mapping.strip_modules
+        )
+        paths = [path_of_port(state.subscribe, port) for port in target.ports.values()]
         pause_s = _FIRST_PAUSE_S
-        request = subscription(target.mapping, state.target, port_at, mode=pb.ON_CHANGE)
+        request = subscription(target.mapping, state.target, paths, mode=pb.ON_CHANGE)
         while True:
             with suppress(grpc.aio.AioRpcError):
                 async for response in self._stream(stub, request, None):
                     pause_s = _FIRST_PAUSE_S
-                    for elements, value in updates(response.update):
-                        port = port_at.get(elements)
-                        if port is not None and isinstance(value, str):
-                            self.history.set_state(
-                                response.update.timestamp,
-                                port,
-                                is_down=value in state.down,
-                            )
+                    self._take_states(response.update, matcher, state.down)
             await asyncio.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+
+    def _take_states(
+        self, notification: Any, matcher: PathMatcher, down: Collection[str]
+    ) -> None:
+        at_ns = self._time_of(notification.timestamp)
+        for elements, value in updates(notification):
+            for leaf, content in matcher.leaves(elements, value):
+                found = matcher.find(leaf)
+                if found is not None and isinstance(content, str):
+                    is_down = content in down
+                    self.history.set_state(at_ns, found[0], is_down=is_down)
 
     def _failure(self, error: grpc.aio.AioRpcError) -> FabricError:
         code, text = error.code(), (error.details() or "").strip()

@@ -75,6 +75,30 @@ def test_a_leaf_may_come_alone() -> None:
     assert found == [Reading("Ethernet1", ALL_CLASSES, "received_bytes", 17)]
 
 
+@pytest.mark.parametrize(
+    "module", ["openconfig-interfaces", "srl_nokia-interfaces", "Cisco-IOS-XR-infra"]
+)
+def test_paths_and_names_may_begin_with_modules(module: str) -> None:
+    path = f"{module}:interfaces/{module}:interface[name=Ethernet1/1]/state"
+    found = openconfig(path, {f"{module}:counters": {f"{module}:in-octets": "17"}})
+    assert found == [Reading("Ethernet1/1", ALL_CLASSES, "received_bytes", 17)]
+
+
+def test_a_value_may_be_wrapped_in_its_own_name() -> None:
+    """SONiC's translation library answers in the form of RESTCONF."""
+    path = "interfaces/interface[name=Ethernet0]/state/counters"
+    expected = [Reading("Ethernet0", ALL_CLASSES, "received_bytes", 17)]
+    wrapped = {"openconfig-interfaces:counters": {"in-octets": "17"}}
+    assert openconfig(path, wrapped) == expected
+    leaf = {"openconfig-interfaces:in-octets": "17"}
+    assert openconfig(f"{path}/in-octets", leaf) == expected
+    path = "qos/interfaces/interface[interface-id=Ethernet0]/output/queues"
+    entry = {"queue": [{"name": "3", "state": {"transmit-octets": "8"}}]}
+    expected = [Reading("Ethernet0", 3, "sent_bytes", 8)]
+    assert openconfig(f"{path}/queue[name=3]", entry) == expected
+    assert openconfig(path, entry) == expected
+
+
 @pytest.mark.parametrize("value", [0, "0", " 12 ", 3.0, (1 << 62) - 1])
 def test_counts(value: Any) -> None:
     (found,) = sonic("COUNTERS", "p", "SAI_PORT_STAT_IF_OUT_OCTETS", value=value)
