@@ -30,6 +30,7 @@ class ScriptedSwitch:
         ahead_ns: How far its clock is ahead of this machine's.
         is_silent: Whether it keeps streams open but sends nothing.
         refusal: Code to refuse subscriptions with.
+        refusal_of_values: Code to refuse requests for values with.
         down: Ports that are down.
         wraps_states: Whether a state is a JSON object with the name of its leaf.
         streams: Number of subscriptions to counters so far.
@@ -56,6 +57,7 @@ class ScriptedSwitch:
         self.frozen_ns: int | None = None
         self.is_silent = False
         self.refusal: grpc.StatusCode | None = None
+        self.refusal_of_values: grpc.StatusCode | None = None
         self.down: set[str] = set()
         self.wraps_states = False
         self.streams = 0
@@ -81,7 +83,9 @@ class ScriptedSwitch:
         self.metadata = dict(context.invocation_metadata())
         return pb.CapabilityResponse(gNMI_version="0.10.0")
 
-    async def Get(self, request: Any, _context: Any) -> Any:
+    async def Get(self, request: Any, context: Any) -> Any:
+        if self.refusal_of_values is not None:
+            await context.abort(self.refusal_of_values, "not in this encoding")
         response = pb.GetResponse()
         for path in request.path:
             made = response.notification.add(timestamp=self.now_ns())

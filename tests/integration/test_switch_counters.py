@@ -283,6 +283,32 @@ async def test_timestamps_that_do_not_advance_are_not_used(frozen_ns: int) -> No
     assert described["clock_bound_ns"] is None
 
 
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT]
+)
+async def test_a_switch_that_only_streams_is_read_without_its_clock(
+    code: grpc.StatusCode,
+) -> None:
+    switch = ScriptedSwitch()
+    switch.refusal_of_values = code
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        send(switch)
+        await collector.end()
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    (banner,) = banners_of(collector)
+    assert "or it does not answer requests for them" in banner
+
+
+async def test_a_switch_that_refuses_the_user_is_not_read() -> None:
+    switch = ScriptedSwitch()
+    switch.refusal_of_values = grpc.StatusCode.PERMISSION_DENIED
+    async with serving(switch) as address:
+        with pytest.raises(FabricError, match="refuses the user or certificate"):
+            async with collecting(target_at(address)):
+                pass
+
+
 async def test_a_flood_of_updates_takes_little_memory() -> None:
     """At 1 ms, 50 copies of 4 subscriptions are 200,000 updates per second."""
     switch = ScriptedSwitch()

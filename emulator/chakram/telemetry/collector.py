@@ -217,8 +217,8 @@ class Collector:
                 )
             if reader.target.address and not reader.clock.advances:
                 found.append(
-                    f"switch {name}: its timestamps do not advance, or are missing, so "
-                    "samples have their times of arrival"
+                    f"switch {name}: its timestamps do not advance, or it does not "
+                    "answer requests for them, so samples have their times of arrival"
                 )
             found += [
                 f"switch {name}: port {each.port} was down for "

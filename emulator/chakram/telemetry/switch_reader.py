@@ -55,6 +55,15 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _MESSAGE_BYTES = 16 << 20
 _MOST_EXAMPLES = 3
+_NO_GET = frozenset(
+    {
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+    }
+)
+"""Refusals of a request for values after which a subscription can succeed."""
+
 _REFUSALS = {
     grpc.StatusCode.UNAUTHENTICATED: "refuses the user or certificate",
     grpc.StatusCode.PERMISSION_DENIED: "refuses the user or certificate",
@@ -150,15 +159,17 @@ class SwitchReader:
             try:
                 exchanges = await self._exchanges(stub, _get(mapping, *place))
             except grpc.aio.AioRpcError as error:
-                if place is places[-1]:
+                # Many switches that stream in PROTO do not answer in it.
+                if place is places[-1] and error.code() not in _NO_GET:
                     raise
                 log.info("no time at %s: %s", place[0], error.code().name)
                 continue
             if exchanges:
                 self.clock.add(exchanges)
                 return
-        # Samples then have their times of arrival.
-        self.clock.advances = False
+        if not self.clock.best:
+            # Samples then have their times of arrival.
+            self.clock.advances = False
 
     async def _exchanges(self, stub: Any, request: Any) -> list[Exchange]:
         """Return the times of several consecutive requests."""
