@@ -102,6 +102,18 @@ async def test_links_have_what_the_switch_counted_during_the_run() -> None:
     assert described["facts"]["DEVICE_METADATA/localhost"]["hwsku"] == "scripted"
 
 
+async def test_ports_have_counters_of_drops_before_their_first_traffic() -> None:
+    """A rate of drops needs a value before the first of them."""
+    switch = ScriptedSwitch()
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        found = {
+            (link, direction): counters.get("drops")
+            for link, direction, traffic_class, counters in collector.classes()
+            if traffic_class < 0
+        }
+    assert found == {("h0-s0", "down"): 0, ("h1-s0", "down"): 0}
+
+
 @pytest.mark.parametrize("ahead_ns", [DAY_NS, -DAY_NS])
 async def test_samples_are_aligned_by_the_clock_of_the_switch(ahead_ns: int) -> None:
     switch = ScriptedSwitch()

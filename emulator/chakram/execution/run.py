@@ -382,7 +382,7 @@ class Run:
         An error here does not fail the run, because its measurements are available.
         """
         try:
-            self._counters = (before, await self._read_counters(world))
+            self._counters = (before, await self._read_counters(world, before))
         except FabricError as error:
             self._uncounted = (f"what went through the links is not known: {error}",)
 
@@ -427,11 +427,11 @@ class Run:
         if error is not None and minds:
             raise error
 
-    async def _read_counters(self, world: World) -> LabCounters:
+    async def _read_counters(self, world: World, before: LabCounters) -> LabCounters:
         """Return the counters of the fabric, and update the metrics of switches."""
         counters = await world.counters()
         if world.topology is not None and counters.ports:
-            self._metrics.set_switches(world.topology, counters)
+            self._metrics.set_switches(world.topology, counters, before)
             self._late_ns = max(self._late_ns, counters.process["late_ns"])
         return counters
 
@@ -444,9 +444,13 @@ class Run:
             return
         # Export zeros first, because rates need the first value of a counter.
         self._show_links(self._links(before, before))
+        if before.ports:
+            self._metrics.set_switches(topology, before, before)
+        if collector is not None:
+            self._metrics.set_reported(collector.classes())
         while True:
             await asyncio.sleep(_LINKS_INTERVAL_S)
-            counters = await self._read_counters(world)
+            counters = await self._read_counters(world, before)
             if collector is not None:
                 self._metrics.set_reported(collector.classes())
             self._show_links(self._links(before, counters))
@@ -492,9 +496,11 @@ class Run:
         self._nic_ends = nic_ends(plan)
         self._observer.begin(operations.identities, plan.planned_iterations())
         self._metrics.set_plan(plan)
+        self._metrics.begin_collectives(operations.identities)
         self._metrics.set_epoch(unix_offset_ns * 1e-9)
         if self._live is not None:
             self._live.begin(plan.agents)
+            self._metrics.begin_messages()
         self._show_clocks()
 
     def _show_clocks(self) -> None:

@@ -200,6 +200,8 @@ class _Replay:
             {job: each["ranks"] for job, each in jobs.items()},
             {job: count for job, count in planned.items() if count is not None},
         )
+        state.begin_collectives(each.identity for each in results.collectives())
+        state.begin_messages()
         for agent in self._agents:
             state.set_agent_up(agent, True)
         for link in results.links():

@@ -538,9 +538,9 @@ _SWITCH_METRICS = _scoped(
     ),
     _counter(
         "chakram_switch_dropped_packets_total",
-        "Packets dropped at the port that sends into one direction of a link, or at "
-        "the port where they arrived. No series without drops. Switches that are read "
-        "through gNMI give no reason.",
+        "Packets dropped by the port that sends into one direction of a link: those to "
+        "be sent, and those that had arrived there. Switches that are read through "
+        "gNMI or OTLP give no reason.",
         _LINK,
         _DIRECTION,
         _words("reason", (*DROP_REASONS.values(), NO_REASON)),

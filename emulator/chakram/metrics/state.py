@@ -79,6 +79,19 @@ _REPORTED = (
 )
 """Metrics of traffic classes that switches report: name, counter, and factor."""
 
+_REPORTED_DROPS = ("drops", "ingress_drops")
+"""Counters of drops that switches report."""
+
+_OF_COLLECTIVES = (
+    "chakram_collectives_total",
+    "chakram_collective_bus_bytes_total",
+    "chakram_collective_busy_seconds_total",
+)
+"""Counters of collectives, by collective and size."""
+
+_OF_PACKETS = ("packets", "retransmitted_packets", "marked_packets")
+"""Counters of jobs that a run on RDMA NICs does not have."""
+
 
 class MetricsState:
     """The metrics of one run. Different threads may update and read them.
@@ -112,6 +125,7 @@ class MetricsState:
         self._of_nics: dict[int, Mapping[str, int]] = {}
         self._waits: dict[tuple[object, ...], list[int]] = {}
         self._open_iterations: dict[tuple[str, int], tuple[int, int, int]] = {}
+        self._has_own_switches = False
         if info is not None:
             self._set_info("chakram_run_info", info)
         if build is not None:
@@ -189,7 +203,31 @@ class MetricsState:
             for job in ranks:
                 if job in planned:
                     self._set("chakram_iterations_planned", (job,), planned[job])
+                # Export zeros first, because rates need the first value of a counter.
                 self._add("chakram_iterations_total", (job,), 0)
+                self._begin_histogram("chakram_iteration_duration_seconds", (job,))
+                for activity in catalogue.ACTIVITIES:
+                    self._add("chakram_rank_seconds_total", (job, activity), 0)
+                for name in self._job_counters():
+                    self._add(f"chakram_job_{name}_total", (job,), 0)
+
+    def begin_collectives(
+        self, identities: Iterable[run_records.CollectiveIdentity]
+    ) -> None:
+        """Export zeros for the collectives that will run."""
+        with self._lock:
+            for identity in identities:
+                size = catalogue.message_size(identity.size_bytes)
+                for name in _OF_COLLECTIVES:
+                    self._add(name, (str(identity.op), size), 0)
+                name = "chakram_collective_duration_seconds"
+                self._begin_histogram(name, (str(identity.op),))
+
+    def begin_messages(self) -> None:
+        """Export zeros for the times of messages, if messages are to be added."""
+        with self._lock:
+            for part in catalogue.MESSAGE_PARTS:
+                self._add("chakram_message_seconds_total", (part,), 0)
 
     def set_predictions(
         self,
@@ -309,15 +347,35 @@ class MetricsState:
                 self._set(name, (text,), ordered[place])
 
     def set_link_bytes(self, link: str, direction: str, nbytes: int) -> None:
-        """Set the bytes sent so far in one direction of a link."""
-        with self._lock:
-            self._set("chakram_link_bytes_total", (link, direction), nbytes)
+        """Set the bytes sent so far in one direction of a link.
 
-    def set_switches(self, topology: Topology, counters: LabCounters) -> None:
-        """Set the counters of modeled switches."""
+        A switch may report packets, whose FCS is not counted, before their bytes. The
+        metric does not decrease then, which would be a reset for Prometheus.
+        """
+        name, labels = "chakram_link_bytes_total", (link, direction)
+        with self._lock:
+            so_far = self._values.get(name, {}).get(labels, 0)
+            self._set(name, labels, max(so_far, nbytes))
+
+    def set_switches(
+        self,
+        topology: Topology,
+        counters: LabCounters,
+        before: LabCounters | None = None,
+    ) -> None:
+        """Set the counters of modeled switches.
+
+        Args:
+            topology: The fabric.
+            counters: Its counters.
+            before: Its counters at the start of the run, which may have lost frames in
+                earlier runs. None: those of a new lab.
+        """
         process = counters.process
+        earlier = {} if before is None else before.process
+        lost = sum(process[name] - earlier.get(name, 0) for name in ("lost", "refused"))
         values: list[tuple[str, Labels, float]] = [
-            ("lost_frames_total", (), process["lost"] + process["refused"]),
+            ("lost_frames_total", (), lost),
             ("delay_max_seconds", (), process["late_ns"] * 1e-9),
             ("cpu_seconds_total", (), process["cpu_ns"] * 1e-9),
         ]
@@ -339,12 +397,17 @@ class MetricsState:
                             ("pause_frames_total", place, paused),
                             ("paused_seconds_total", place, paused_s),
                         ]
+                # Also zeros: a rate needs the value before the first drops.
                 values += [
-                    ("dropped_packets_total", (link.name, direction, text), dropped)
+                    (
+                        "dropped_packets_total",
+                        (link.name, direction, text),
+                        port["drops_by_reason"][reason],
+                    )
                     for reason, text in DROP_REASONS.items()
-                    if (dropped := port["drops_by_reason"][reason])
                 ]
         with self._lock:
+            self._has_own_switches = True
             for name, labels, value in values:
                 self._set(f"chakram_switch_{name}", labels, value)
 
@@ -353,21 +416,36 @@ class MetricsState:
     ) -> None:
         """Set the counters that switches reported.
 
+        If the switches are those of a lab, which counts drops by reason and at once,
+        its own counters remain.
+
         Args:
             classes: Link, direction, class (negative for a whole port) and counters.
         """
+        dropped: dict[Labels, dict[tuple[str, bool], int]] = {}
         with self._lock:
+            if self._has_own_switches:
+                return
             for link, direction, klass, counters in classes:
-                place: Labels = (link, direction, str(klass))
+                for name in _REPORTED_DROPS:
+                    if name in counters:
+                        found = dropped.setdefault((link, direction), {})
+                        key = name, klass >= 0
+                        found[key] = found.get(key, 0) + counters[name]
                 if klass < 0:
-                    drops = counters.get("drops")
-                    if drops:
-                        name = "chakram_switch_dropped_packets_total"
-                        self._set(name, (link, direction, catalogue.NO_REASON), drops)
                     continue
+                place: Labels = (link, direction, str(klass))
                 for name, counter, factor in _REPORTED:
                     if counter in counters:
                         self._set(name, place, counters[counter] * factor)
+            for end, found in dropped.items():
+                # The drops of a port include those of its classes.
+                total = sum(
+                    found.get((name, False), found.get((name, True), 0))
+                    for name in _REPORTED_DROPS
+                )
+                labels = (*end, catalogue.NO_REASON)
+                self._set("chakram_switch_dropped_packets_total", labels, total)
 
     # ---- agents --------------------------------------------------------------------
 
@@ -476,6 +554,16 @@ class MetricsState:
 
     # ---- internal methods, which require the lock -----------------------------------
 
+    def _job_counters(self) -> tuple[str, ...]:
+        """Return the counters of jobs, without ``chakram_job_`` and ``_total``."""
+        own = ("collectives", "collective_seconds", "bus_bytes", "sent_bytes")
+        return own if self._host_of_nic else (*own, *_OF_PACKETS)
+
+    def _begin_histogram(self, name: str, labels: Labels) -> None:
+        counts = self._counts.setdefault(name, {})
+        counts.setdefault(labels, [0] * layout.FCT_BUCKETS)
+        self._sums.setdefault(name, {}).setdefault(labels, 0.0)
+
     def _add_collective(self, record: run_records.CollectiveRecord) -> None:
         identity = record.identity
         labels = (str(identity.op), catalogue.message_size(identity.size_bytes))
@@ -490,22 +578,17 @@ class MetricsState:
             self._set(name, labels, bus_bytes / seconds)
         name = "chakram_collective_duration_seconds"
         self._observe(name, labels[:1], record.duration_ns)
-        for name, value in (
-            ("collectives", 1),
-            ("collective_seconds", seconds),
-            ("bus_bytes", bus_bytes),
-            ("sent_bytes", record.sent_bytes),
-            *(
-                ()
-                if self._host_of_nic
-                else (
-                    ("packets", record.packets),
-                    ("retransmitted_packets", record.retransmitted),
-                    ("marked_packets", record.ce),
-                )
-            ),
-        ):
-            self._add(f"chakram_job_{name}_total", (identity.key.job,), value)
+        own: dict[str, float] = {
+            "collectives": 1,
+            "collective_seconds": seconds,
+            "bus_bytes": bus_bytes,
+            "sent_bytes": record.sent_bytes,
+            "packets": record.packets,
+            "retransmitted_packets": record.retransmitted,
+            "marked_packets": record.ce,
+        }
+        for name in self._job_counters():
+            self._add(f"chakram_job_{name}_total", (identity.key.job,), own[name])
         if record.measured and identity.op is not CollectiveOp.BARRIER:
             self._judge(record, labels[:1])
 

@@ -128,7 +128,8 @@ class Collector:
     def classes(self) -> list[tuple[str, str, int, dict[str, int]]]:
         """Return link, direction, class and current counters of what ports send.
 
-        Classes that have not sent anything, and were never paused, are left out.
+        Classes that have not sent anything, and were never paused, are left out. The
+        counters of whole ports have class ``ALL_CLASSES``.
         """
         places = {
             str(end): (link.name, direction)
@@ -146,7 +147,8 @@ class Collector:
                         for value in (now.value(device_port, traffic_class, name),)
                         if value is not None
                     }
-                    if any(counters.get(name) for name in _ACTIVE):
+                    is_port = traffic_class == ALL_CLASSES and counters
+                    if is_port or any(counters.get(name) for name in _ACTIVE):
                         found.append((*places[port], traffic_class, counters))
         return found
 

@@ -21,6 +21,7 @@ from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRow
 from chakram.records.run_records import LinkRecord
 from chakram.run_directory.manifest import read_manifest
 from chakram.run_directory.reader import RunResults, open_run
+from chakram.run_directory.writer import LAST_METRICS
 from tests.run_directories import begin
 from tests.small_run import JOB, RANKS, row_of, small_plan, small_rows
 
@@ -147,6 +148,22 @@ def test_series_without_samples_are_0_until_the_end(tmp_path: Path) -> None:
     # What was known from the start on is not.
     clock = series(found, "chakram_agent_clock_uncertainty_seconds", agent=agent)
     assert [value for _, value in clock] == pytest.approx([5e-7] * len(clock))
+
+
+def test_counters_of_collectives_begin_at_0_without_a_served_text(
+    tmp_path: Path,
+) -> None:
+    """Simulations serve no metrics, but rates need the first value of a counter."""
+    results = finished(tmp_path)
+    (results.path / LAST_METRICS).unlink()
+    found = {
+        name: values
+        for (name, _), values in samples(results).items()
+        if name.startswith(("chakram_collective", "chakram_job", "chakram_message_s"))
+        and not name.endswith("_bytes_per_second")
+    }
+    assert len(found) > 10
+    assert {values[0][1] for values in found.values()} == {0}
 
 
 def test_state_changes_at_its_times(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from chakram.records.counter_slots import (
 from chakram.records.named_rows import OperationTable, rank_records
 from chakram.records.row_layout import FLOW_FIELDS, RecordRows
 from chakram.records.run_records import CollectiveKey
-from chakram.switch.packet_outcomes import EGRESS_LIMIT
+from chakram.switch.packet_outcomes import DROP_REASONS, EGRESS_LIMIT
 from chakram.topology.common_topologies import single_switch
 from tests.plans import ring_plan
 from tests.prometheus import (
@@ -600,3 +600,80 @@ def test_times_of_hosts_are_seconds() -> None:
     for column, (name, _) in HOST_COUNTERS.items():
         expected = 1e-9 if column.endswith("_ns") else 1.0
         assert found[f"chakram_host_{name}"] == pytest.approx(expected)
+
+
+def test_counters_begin_at_0_because_rates_need_their_first_value() -> None:
+    state = MetricsState("r1")
+    state.set_plan(small_plan())
+    state.begin_collectives(OperationTable(small_plan()).identities)
+    state.begin_messages()
+    before = samples(state)
+    state_after(two_iterations(), state)
+    state.add_messages(message_columns())
+    late = {
+        name
+        for name, _ in samples(state).keys() - before.keys()
+        if not name.startswith("chakram_generator_bound")
+    }
+    # Gauges have no value before.
+    assert late == {"chakram_collective_bus_bandwidth_bytes_per_second"}
+    assert not any(
+        value
+        for (name, _), value in before.items()
+        if name.endswith(("_total", "_count", "_sum", "_bucket"))
+    )
+
+
+def test_drops_of_modeled_switches_begin_at_0() -> None:
+    state = MetricsState("r1")
+    state.set_switches(single_switch(8, RATE), incast_counters(steps=0))
+    name = "chakram_switch_dropped_packets_total"
+    found = samples(state)
+    for reason in DROP_REASONS.values():
+        assert found[name, ("down", "h0-s0", reason)] == 0
+
+
+def test_frames_that_earlier_runs_of_a_lab_lost_are_not_counted() -> None:
+    state = MetricsState("r1")
+    counted = incast_counters(steps=0)
+    before = replace(counted, process={**counted.process, "lost": 7, "refused": 2})
+    after = replace(counted, process={**counted.process, "lost": 10, "refused": 3})
+    state.set_switches(single_switch(8, RATE), after, before)
+    assert samples(state)["chakram_switch_lost_frames_total", ()] == 4
+
+
+def test_bytes_of_links_do_not_decrease() -> None:
+    state = MetricsState("r1")
+    for nbytes in (0, 100, 60, 120):
+        state.set_link_bytes("l", "up", nbytes)
+        found = samples(state)["chakram_link_bytes_total", ("up", "l")]
+        assert found == {0: 0, 60: 100}.get(nbytes, nbytes)
+
+
+@pytest.mark.parametrize(
+    ("port", "classes", "expected"),
+    [
+        ({"drops": 5, "ingress_drops": 2}, {3: {"drops": 4}}, 7),
+        ({"drops": 0}, {3: {"drops": 0}}, 0),
+        ({"ingress_drops": 2}, {3: {"drops": 4}, 4: {"drops": 1}}, 7),
+        ({}, {3: {"drops": 4}}, 4),
+        ({"sent_bytes": 1}, {3: {"marked": 4}}, None),
+    ],
+)
+def test_drops_that_switches_report_are_those_of_the_port(
+    port: dict[str, int], classes: dict[int, dict[str, int]], expected: int | None
+) -> None:
+    state = MetricsState("r1")
+    reported = [("l", "up", klass, counted) for klass, counted in classes.items()]
+    state.set_reported([("l", "up", -1, port), *reported])
+    name = "chakram_switch_dropped_packets_total"
+    assert samples(state).get((name, ("up", "l", "not reported"))) == expected
+
+
+def test_a_lab_that_counts_itself_does_not_count_what_its_switches_report() -> None:
+    state = MetricsState("r1")
+    state.set_switches(single_switch(8, RATE), incast_counters(steps=60))
+    before = samples(state)
+    counted = {"drops": 9, "marked": 0, "pauses_received": 0, "queue_bytes": 1}
+    state.set_reported([("h0-s0", "down", 3, counted), ("h0-s0", "down", -1, counted)])
+    assert samples(state) == before
