@@ -33,7 +33,7 @@ from dashboards.fabric_counters import ANY_FABRIC, LINK_COUNTERS, SWITCH_COUNTER
 from dashboards.fabric_rows import link_panels, switch_panels
 from dashboards.job_rows import job_panels
 from dashboards.panels import BAD, BLUE, GOOD, SOURCE, WARNING
-from dashboards.queries import JOB, RUN, rate
+from dashboards.queries import JOB, RUN, final, rate
 from dashboards.queue_pair_rows import (
     congestion_panels,
     port_panels,
@@ -51,7 +51,8 @@ FOLDER = Path(__file__).parent / "grafana"
 RUN_METRICS = {
     ANY_FABRIC: "chakram_run_info",
     LINK_COUNTERS: "chakram_link_bytes_total",
-    SWITCH_COUNTERS: "chakram_switch_cpu_seconds_total",
+    # Modeled switches and switches that are read have this metric.
+    SWITCH_COUNTERS: "chakram_switch_dropped_packets_total",
 }
 """Metric that a run must have to be in a dashboard's list, by the dashboard's needs."""
 
@@ -139,7 +140,10 @@ BOARDS = (
     Board(
         uid="chakram-links",
         title="Chakram: links (namespaces)",
-        about="Links of a lab. Lists only runs with fabric.kind: namespaces.",
+        about=(
+            "Links of a lab, or at switches that are read. Lists only runs with "
+            "fabric.kind: namespaces or fabric.telemetry."
+        ),
         variables=("job", "instance", "run_id"),
         rows={"Links (fabric.kind: namespaces)": link_panels},
         needs=LINK_COUNTERS,
@@ -148,8 +152,8 @@ BOARDS = (
         uid="chakram-switch",
         title="Chakram: modeled switches (switch: model)",
         about=(
-            "Queues, marks, pauses and drops of modeled switches. Lists only runs "
-            "with fabric.switch: model."
+            "Queues, marks, pauses and drops of modeled switches, and of switches that "
+            "are read. Lists only runs with fabric.switch: model or fabric.telemetry."
         ),
         variables=("job", "instance", "run_id"),
         rows={"Modeled switches (fabric.switch: model)": switch_panels},
@@ -200,7 +204,8 @@ def add_variables(board: dashboard.Dashboard, of: Board) -> None:
 def add_annotations(board: dashboard.Dashboard, of: Board) -> None:
     """Add annotations: start and end of runs, ends of iterations, and injected faults.
 
-    If the value of a gauge is a time, the annotation is at that time.
+    If the value of a gauge is a time, the annotation is at that time. A run serves its
+    end for one scrape only, so each step looks back to the step before.
     """
     iterations = JOB if "chakram_job" in of.variables else of.selector
     times = (
@@ -211,7 +216,7 @@ def add_annotations(board: dashboard.Dashboard, of: Board) -> None:
     for name, color, metric, selector in times:
         what = "Iteration of {{chakram_job}}" if name == "Iterations" else name
         board.annotation(
-            _annotation(name, color, f"{metric}{{{selector}}} * 1000")
+            _annotation(name, color, f"{final(metric, selector)} * 1000")
             .enable(name != "Iterations")
             .use_value_for_time(True)
             .title_format(f"{what} of run {{{{run_id}}}}")

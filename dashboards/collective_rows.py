@@ -43,6 +43,7 @@ from dashboards.queries import (
     RUN,
     WINDOW,
     bus_bandwidth,
+    final,
     mean,
     quantile,
     rate,
@@ -58,9 +59,10 @@ def run_panels() -> Iterator[Panel]:
     """Yield the panels with the state of the run."""
     yield figure(
         "State",
-        "Current state of the run.",
+        "Last state of the run.",
         query(
-            f"max by (state) (chakram_run_state{{{RUN}}}) == 1",
+            f"max by (state) (last_over_time(chakram_run_state{{{RUN}}}[$__range])) "
+            "== 1",
             "{{state}}",
             instant=True,
         ),
@@ -202,9 +204,9 @@ def lost_time_panels() -> Iterator[Panel]:
         "Parts of the critical paths of the measured iterations. Available when "
         "the run has ended.",
         query(
-            f"sum by (part) (chakram_critical_path_seconds{{{RUN}}}) "
+            f"sum by (part) ({final('chakram_critical_path_seconds')}) "
             "/ on () group_left () "
-            f"sum(chakram_critical_path_seconds{{{RUN}}})",
+            f"sum({final('chakram_critical_path_seconds')})",
             "{{part}}",
         ),
         unit=units.PercentUnit,

@@ -23,7 +23,7 @@ PROVIDED = {
 }
 """What each fabric type provides. ``loopback`` has no topology, so Chakram cannot
 simulate it. For ``external``, a simulation needs ``fabric.topology`` in the experiment,
-and there are no counters, because Chakram does not read those of real switches."""
+and counters of links and switches need ``fabric.telemetry``."""
 
 
 def needed_for(series: str, source: str | None) -> str:

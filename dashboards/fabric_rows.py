@@ -1,7 +1,8 @@
 """Rows about the fabric, which need counters that only some fabrics have.
 
 Only labs (``fabric.kind: namespaces``) have counters of links. Only modeled switches
-(``fabric.switch: model``) have counters of queues, marks and pauses.
+(``fabric.switch: model``) have counters of queues, marks and pauses. Other fabrics have
+what their switches report (``fabric.telemetry``).
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def _queue_panels() -> Iterator[Panel]:
     )
     yield graph(
         "Dropped",
-        "Packets dropped at the port that sends into a link, by reason.",
+        "Packets dropped by the port that sends into a link, also on arrival there, by "
+        "reason.",
         query(
             top(sums("chakram_switch_dropped_packets_total", f"{BY_LINK}, reason"))
             + " or vector(0)",

@@ -42,6 +42,14 @@ def share(part: str, whole: str, by: str = "", selector: str = RUN) -> str:
     return f"{sums(part, by, selector)} / clamp_min({sums(whole, by, selector)}, 1)"
 
 
+def final(metric: str, selector: str = RUN) -> str:
+    """Return an expression for a gauge that a run may serve in its last scrape only.
+
+    Without the window, a step of the graph finds such a value only by chance.
+    """
+    return f"last_over_time({metric}{{{selector}}}{WINDOW})"
+
+
 def quotient(part: str, whole: str, by: str, selector: str) -> str:
     """Return an expression for the quotient of two rates, by labels."""
     return f"{sums(part, by, selector)} / {sums(whole, by, selector)}"
@@ -75,6 +83,6 @@ PREDICTED_BUS_BANDWIDTH = (
     f"{rate('chakram_collectives_total', COLLECTIVE)})"
 )
 LOST_SHARE = (
-    f"sum by (cause, place) (chakram_lost_seconds{{{RUN}}}) / on () group_left () "
-    f"sum(chakram_critical_path_seconds{{{RUN}}})"
+    f"sum by (cause, place) ({final('chakram_lost_seconds')}) / on () group_left () "
+    f"sum({final('chakram_critical_path_seconds')})"
 )

@@ -47,8 +47,8 @@ def transport_panels() -> Iterator[Panel]:
     received_packets = "chakram_rx_packets_total"
     yield graph(
         "Congestion",
-        "Share of received packets with a congestion mark, and notifications per "
-        "packet sent.",
+        "Share of received packets with a congestion mark, notifications received per "
+        "packet sent, and notifications sent per packet received.",
         query(share("chakram_ecn_marked_packets_total", received_packets), "marked"),
         query(
             share("chakram_cnp_received_total", "chakram_tx_packets_total"),

@@ -125,10 +125,32 @@ def test_runs_iterations_and_faults_are_annotated(name: str) -> None:
     assert "chakram_injected_drops_total" in found["Faults"]
 
 
+@EVERY
+def test_values_of_the_last_scrape_are_found_by_every_step(name: str) -> None:
+    """The endpoint closes then, so a step that only looks at its time misses them."""
+    at_the_end = re.compile(
+        r"chakram_(lost_seconds|critical_path_seconds|run_end_time_seconds|run_state)"
+    )
+    for query in query_files.queries_of(DASHBOARDS[name], name):
+        expression = expressions.promql.parse(query.substituted())
+        for selector, function in expressions.selectors(expression):
+            if at_the_end.fullmatch(selector.name):
+                assert function == "last_over_time", query.where
+
+
+def test_goodput_of_a_run_with_two_instances_is_not_added_up() -> None:
+    """A run can be scraped, and loaded from its records later."""
+    queries = query_files.queries_of(DASHBOARDS["chakram-compare"])
+    found = [query.expr for query in queries if query.title == "Goodput"]
+    assert len(found) == 2
+    assert all(expr.startswith("8 * max(sum by (job, instance) (") for expr in found)
+
+
 def test_dashboards_with_counters_of_the_fabric_list_only_runs_that_have_them() -> None:
     for name, metric in (
         ("chakram-links", "chakram_link_bytes_total"),
-        ("chakram-switch", "chakram_switch_cpu_seconds_total"),
+        # Switches that are read have no CPU time.
+        ("chakram-switch", "chakram_switch_dropped_packets_total"),
         ("chakram-run", "chakram_run_info"),
     ):
         variables = DASHBOARDS[name]["templating"]["list"]
@@ -419,7 +441,7 @@ def test_live_check_reports_that_there_is_no_run_with_a_fabric() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ("chakram_agent_up == 0", "chakram_agent_gone == 0", "there is no metric"),
+        ("(chakram_agent_up[5m])", "(chakram_agent_gone[5m])", "there is no metric"),
         ("run_id) (rate(chakram_del", "run) (rate(chakram_del", "has a label run"),
         ("rate(chakram_tx_packets", "rate(chakram_flows_active", "which is a gauge"),
         ("severity: critical", "severity: loud", "has no severity"),
@@ -441,7 +463,7 @@ def test_measured_part_of_a_rule_excludes_its_comparison() -> None:
         query.title: query.measured({}, window="1m")
         for query in query_files.rules_of(RULES)
     }
-    assert found["ChakramAgentDown"] == "chakram_agent_up"
+    assert found["ChakramAgentDown"] == "last_over_time(chakram_agent_up[5m])"
     goodput = "run:chakram_goodput_bytes_per_second:rate10s"
     assert found["ChakramStalled"] == goodput
     assert "> 0" not in found["ChakramSwitchOverloaded"]
