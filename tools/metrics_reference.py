@@ -14,12 +14,19 @@ from chakram.metrics.catalogue import (
     METRICS,
     RUN,
     SWITCHES,
-    Label,
     max_series,
 )
 
 COMMON = ("run_id", "agent")
 """Labels that the page explains once, and does not list for every metric."""
+
+
+_PER = {
+    RUN: " with 64 jobs and 64 links",
+    AGENT: " per agent",
+    SWITCHES: " with 64 links",
+}
+"""What the limits on series assume, by scope."""
 
 
 def reference_page() -> str:
@@ -37,21 +44,21 @@ def reference_page() -> str:
         "Histograms have buckets that double from 1 us to 67 s: a quantile can be off",
         "by a factor of two. The table and the report of a run have exact percentiles.",
         "",
-        "All series have the label `run_id`, and those of agents the label `agent`.",
+        "All series but those of the build have the label `run_id`, which is empty at",
+        "the endpoint of an agent. Those of agents have the label `agent`.",
         "Names in `_total` are counters; others are gauges unless marked as histogram.",
         "",
     ]
     for scope, title in (
         (RUN, "The run"),
         (AGENT, "Each agent"),
-        (SWITCHES, "Modeled switches of a lab"),
+        (SWITCHES, "Modeled switches, and switches that are read"),
         (BUILD, "The build"),
     ):
         lines += [
             f"## {title}",
             "",
-            f"At most {max_series(scope)} series"
-            + (" per agent." if scope == AGENT else "."),
+            f"At most {max_series(scope)} series{_PER.get(scope, '')}.",
             "",
             "| Metric | Labels | Meaning |",
             "|---|---|---|",
@@ -66,17 +73,22 @@ def reference_page() -> str:
                 lines.append(f"| `{metric.name}` | {labels} | {text} |")
         lines.append("")
     lines += ["## Labels", ""]
-    described: dict[str, Label] = {}
+    users: dict[str, dict[str, list[str]]] = {}
     for metric in METRICS:
         for label in metric.labels:
-            described.setdefault(label.name, label)
-    lines += [
-        line
-        for label in sorted(described.values(), key=lambda label: label.name)
-        for line in textwrap.wrap(
-            f"- `{label.name}`: {label.help}", 100, subsequent_indent="  "
-        )
-    ]
+            by_help = users.setdefault(label.name, {})
+            by_help.setdefault(label.help, []).append(f"`{metric.name}`")
+    for name, by_help in sorted(users.items()):
+        for text, metrics in by_help.items():
+            # Some labels have other values in other metrics.
+            of = f" of {', '.join(metrics)}" if len(by_help) > 1 else ""
+            lines += textwrap.wrap(
+                f"- `{name}`{of}: {text}",
+                100,
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -369,7 +369,7 @@ _RUN_METRICS = (
         "chakram_message_seconds_total",
         "Time of finished messages from ready to acknowledged, by part, summed over "
         "the messages. Its rate is the mean number of messages in that part.",
-        _PART,
+        _words("part", MESSAGE_PARTS),
     ),
     _gauge(
         "chakram_critical_path_seconds",

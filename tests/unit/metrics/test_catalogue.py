@@ -107,3 +107,11 @@ def test_reference_page_matches_the_catalogue() -> None:
     assert page.read_text(encoding="utf-8") == reference_page(), (
         f"run `python tools/metrics_reference.py > {page.relative_to(REPO_ROOT)}`"
     )
+
+
+def test_reference_page_has_the_values_of_a_label_by_metric() -> None:
+    page = " ".join(reference_page().split())
+    for metric in METRICS:
+        for label in metric.own_labels:
+            assert label.help in page, (metric.name, label.name)
+    assert "`state` of `chakram_queue_pairs`: One of `at_line`" in page
