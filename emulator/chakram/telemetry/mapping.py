@@ -59,6 +59,7 @@ _MOST_DEPTH = 16
 _MOST_VALUE = 1 << 62
 _MODULE = re.compile(r"^[A-Za-z_][\w.-]*:")
 _PLACEHOLDER = re.compile(r"\{(port|class)\}")
+_VALUES = {"port": "(?P<port>.+)", "class": "(?P<class>[0-7])"}
 _KEY = re.compile(r"^([^\[]+)\[([^=\]]+)=")
 
 Elements = tuple[str, ...]
@@ -325,10 +326,13 @@ def decode_json(data: bytes) -> object:
 
 def _pattern(element: str) -> re.Pattern[str]:
     parts: list[str] = []
+    seen: set[str] = set()
     end = 0
     for found in _PLACEHOLDER.finditer(element):
+        name = found[1]
         parts.append(re.escape(element[end : found.start()]))
-        parts.append("(?P<port>.+)" if found[1] == "port" else "(?P<class>[0-7])")
+        parts.append(f"(?P={name})" if name in seen else _VALUES[name])
+        seen.add(name)
         end = found.end()
     return re.compile("".join(parts) + re.escape(element[end:]))
 

@@ -64,6 +64,10 @@ def target(**changes: Any) -> dict[str, Any]:
             "s9 is not a switch of the topology (its switches",
         ),
         (target(ports={"Ethernet0": "h9-s0"}), "h9-s0 is neither a link nor a port of"),
+        (
+            target(ports={"Ethernet0": "h0-s0", "Ethernet4": "s0:h0"}),
+            "Ethernet4: s0:h0 already belongs to Ethernet0",
+        ),
         (target(address="192.0.2.7:8080"), "ca: is missing, but 192.0.2.7:8080 is on"),
         (target(address=None), "address: is missing"),
         (target(cert="c.pem"), "needs key, and key needs cert"),

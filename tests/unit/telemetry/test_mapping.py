@@ -99,6 +99,13 @@ def test_a_value_may_be_wrapped_in_its_own_name() -> None:
     assert openconfig(path, entry) == expected
 
 
+def test_a_port_may_be_named_twice_in_an_element() -> None:
+    matcher = PathMatcher({"a/{port}:{port}:{class}": "drops"}, strip_modules=False)
+    found = list(matcher.readings(("a", "e1:e1:3"), 5))
+    assert found == [Reading("e1", 3, "drops", 5)]
+    assert list(matcher.readings(("a", "e1:e2:3"), 5)) == []
+
+
 @pytest.mark.parametrize("value", [0, "0", " 12 ", 3.0, (1 << 62) - 1])
 def test_counts(value: Any) -> None:
     (found,) = sonic("COUNTERS", "p", "SAI_PORT_STAT_IF_OUT_OCTETS", value=value)

@@ -298,12 +298,19 @@ def _check_ports(
             )
         ]
     known = _port_names(target, topology)
-    return [
-        Mistake(
-            location=(*at, "ports", name),
-            found=f"{place} is neither a link nor a port of {target.switch}",
-            hint="use names of chakram fabric show",
-        )
-        for name, place in target.ports.items()
-        if place not in known
-    ]
+    mistakes: list[Mistake] = []
+    seen: dict[str, str] = {}
+    for name, place in target.ports.items():
+        end = known.get(place)
+        found, hint = "", "use names of chakram fabric show"
+        if end is None:
+            found = f"{place} is neither a link nor a port of {target.switch}"
+        elif end in seen:
+            found = f"{place} already belongs to {seen[end]}"
+            hint = "name one port of the switch for each link"
+        else:
+            seen[end] = name
+        if found:
+            at_port = (*at, "ports", name)
+            mistakes.append(Mistake(location=at_port, found=found, hint=hint))
+    return mistakes
