@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import struct
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +36,9 @@ _FIELDS = {2: "rx_errors", 3: "rx_dropped", 4: "rx_fifo", 10: "tx_errors"} | {
 _NOTABLE = re.compile(
     r"discard|drop|out_of_buffer|pause|ecn|cnp|crc|symbol_err|timeout|fifo"
 )
+_OF_DRIVER = " ethtool:"
 _MOST_OF_DRIVER = 64
+_MOST_GROWTH = 1 << 62
 _STEAL = 8
 _RTM_GETQDISC, _NLM_REQUEST_DUMP, _NLMSG_DONE, _NLMSG_ERROR = 38, 0x301, 3, 2
 _TCA_STATS = 3
@@ -68,12 +71,25 @@ def read_host_counters(ports: Iterable[PortPlan]) -> dict[str, int]:
 
 
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Return the increase of counters, and gauges (``cpu_*_khz``) unchanged."""
-    return {
+    """Return the increase of counters, and gauges (``cpu_*_khz``) unchanged.
+
+    Counters that went back, or that report errors as numbers of 64 bits, are left out.
+    So are counters of drivers beyond a limit, first those that did not increase: some
+    drivers list the counters of a hundred rings before those of the port.
+    """
+    found = {
         name: value if name.endswith("_khz") else value - before[name]
         for name, value in after.items()
-        if name.endswith("_khz") or value >= before.get(name, value + 1)
+        if name.endswith("_khz")
+        or (name in before and 0 <= value - before[name] < _MOST_GROWTH)
     }
+    room: Counter[str] = Counter()
+    for name in sorted(found, key=lambda name: not found[name]):
+        interface, is_driver, _ = name.partition(_OF_DRIVER)
+        room[interface] += bool(is_driver)
+        if is_driver and room[interface] > _MOST_OF_DRIVER:
+            del found[name]
+    return found
 
 
 def interface_counters(interface: str) -> dict[str, int]:
@@ -87,12 +103,11 @@ def interface_counters(interface: str) -> dict[str, int]:
     with suppress(OSError):
         number = socket.if_nametoindex(interface)
         found["qdisc_dropped"] = qdisc_drops(number)
-    notable = {
+    return found | {
         f"ethtool:{name}": value
         for name, value in ethtool.statistics(interface).items()
         if _NOTABLE.search(name)
     }
-    return found | dict(list(notable.items())[:_MOST_OF_DRIVER])
 
 
 def qdisc_drops(interface_number: int) -> int:
@@ -161,9 +176,9 @@ def processor() -> dict[str, int]:
             ticks = os.sysconf("SC_CLK_TCK")
             found["cpu_steal_ms"] = int(words[_STEAL]) * 1000 // ticks
     throttled = [
-        value
+        count
         for name in ("core_throttle_count", "package_throttle_count")
-        for value in _numbers(f"cpu[0-9]*/thermal_throttle/{name}")
+        for count in _throttled(name).values()
     ]
     if throttled:
         found["cpu_throttled"] = sum(throttled)
@@ -172,6 +187,24 @@ def processor() -> dict[str, int]:
         values = _numbers(f"cpu[0-9]*/cpufreq/{name}")
         if values:
             found[f"cpu_{word}_khz"] = max(values)
+    return found
+
+
+def _throttled(name: str) -> dict[tuple[str, ...], int]:
+    """Return how often each core or package was throttled.
+
+    Every CPU of a core or package counts the same events. A CPU that was offline has
+    counted fewer of them.
+    """
+    parts = ["physical_package_id"]
+    if name.startswith("core"):
+        parts.append("core_id")
+    found: dict[tuple[str, ...], int] = {}
+    for path in _CPUS.glob(f"cpu[0-9]*/thermal_throttle/{name}"):
+        place = path.parents[1] / "topology"
+        with suppress(OSError, ValueError):
+            key = tuple((place / part).read_text("ascii").strip() for part in parts)
+            found[key] = max(found.get(key, 0), int(path.read_text("ascii")))
     return found
 
 
