@@ -58,7 +58,12 @@ class Target:
 
     @property
     def sampled_ns(self) -> int:
-        """Time between two samples, which the switch accepts."""
+        """Time between two samples, which the switch accepts.
+
+        A switch that sends OTLP is not asked, so its mapping does not limit the time.
+        """
+        if self.address is None:
+            return self.interval_ns
         return max(self.interval_ns, self.mapping.least_interval_ns)
 
 

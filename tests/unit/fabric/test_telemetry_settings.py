@@ -108,6 +108,16 @@ def test_ports_are_named_by_links_or_by_the_topology() -> None:
     assert plan.targets[0].ports == {"s0:h0": "h0", "s0:h1": "h1"}
 
 
+def test_only_switches_that_are_asked_limit_the_interval() -> None:
+    otlp = {"listen": "127.0.0.1:4317"}
+    found = experiment(interval="10ms", otlp=otlp, **target(address=None))
+    (sends,) = found.fabric.telemetry.to_plan(topology_of(found)).targets
+    assert sends.sampled_ns == 10_000_000
+    found = experiment(interval="10ms", **target())
+    (asked,) = found.fabric.telemetry.to_plan(topology_of(found)).targets
+    assert asked.sampled_ns == 10**9
+
+
 def test_passwords_are_read_when_they_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
