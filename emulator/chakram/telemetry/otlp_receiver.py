@@ -6,13 +6,15 @@ telemetry sends gauges, whose attribute ``object_name`` is a port or queue.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
 
 from chakram.foundation.errors import ConfigError, FabricError
-from chakram.telemetry.mapping import PathMatcher
+from chakram.telemetry.mapping import PathMatcher, Reading
 
 if TYPE_CHECKING:
     from chakram.telemetry.mapping import OtlpMetrics
@@ -24,6 +26,9 @@ _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _MESSAGE_BYTES = 16 << 20
 _MOST_CALLS = 64
 _DELTA, _NO_VALUE = 1, 1  # AGGREGATION_TEMPORALITY_DELTA, and a DataPointFlags
+
+_Found: TypeAlias = defaultdict[tuple[int, int], list[Reading | str]]
+"""Readings by the number of a reader and their time."""
 
 
 class OtlpReceiver:
@@ -111,14 +116,20 @@ class OtlpReceiver:
             self._server = None
 
     def take(self, request: Any) -> None:
-        """Record the data points of one request."""
+        """Record the data points of one request, in the order of their times.
+
+        A request may contain several points of one metric before those of the next.
+        """
+        found: _Found = defaultdict(list)
         for resource in request.resource_metrics:
             named = {_text(each.value) for each in resource.resource.attributes}
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
-                    self._take_metric(metric, named)
+                    self._find(metric, named, found)
+        for (number, time_ns), readings in sorted(found.items(), key=itemgetter(0)):
+            self._readers[number][0].take(time_ns, readings)
 
-    def _take_metric(self, metric: Any, named: set[str]) -> None:
+    def _find(self, metric: Any, named: set[str], found: _Found) -> None:
         kind = metric.WhichOneof("data")
         if kind not in ("gauge", "sum"):
             return
@@ -128,24 +139,23 @@ class OtlpReceiver:
             if point.flags & _NO_VALUE:
                 continue
             attributes = {each.key: _text(each.value) for each in point.attributes}
-            known = self._reader_of(named | set(attributes.values()))
-            if known is None:
+            number = self._number_of(named | set(attributes.values()))
+            if number is None:
                 self.strangers += 1
                 continue
-            reader, metrics, matcher = known
+            _, metrics, matcher = self._readers[number]
             place = attributes.get(metrics.object)
             if place is not None:
                 value = point.as_int if point.HasField("as_int") else point.as_double
-                found = matcher.readings((metric.name.lower(), place), value)
-                reader.take(point.time_unix_nano, found)
+                readings = matcher.readings((metric.name.lower(), place), value)
+                found[number, point.time_unix_nano] += readings
 
-    def _reader_of(
-        self, names: set[str]
-    ) -> tuple[SwitchReader, OtlpMetrics, PathMatcher] | None:
-        for each in self._readers:
-            device = each[0].target.device
+    def _number_of(self, names: set[str]) -> int | None:
+        """Return the number of the reader of a switch with one of these names."""
+        for number, (reader, _, _) in enumerate(self._readers):
+            device = reader.target.device
             if device in names or (device is None and len(self._readers) == 1):
-                return each
+                return number
         return None
 
     def _credentials(self) -> Any:
