@@ -210,6 +210,21 @@ async def test_a_counter_that_is_reset_makes_the_totals_of_its_port_blank() -> N
     )
 
 
+async def test_a_reset_before_the_run_does_not_matter() -> None:
+    switch = ScriptedSwitch()
+    send(switch, 100)
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        history = history_of(collector)
+        for name in switch.counts["Ethernet4"]:
+            switch.counts["Ethernet4"][name] = 0
+        await until(lambda: bool(history.resets))
+        await collector.begin()
+        send(switch)
+        await collector.end()
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    assert banners_of(collector) == []
+
+
 async def test_counters_of_32_bits_wrap() -> None:
     switch = ScriptedSwitch()
     for port in ("Ethernet0", "Ethernet4"):

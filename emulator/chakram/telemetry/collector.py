@@ -205,7 +205,11 @@ class Collector:
                     + (f", and {len(in_run) - 1} more gaps" if len(in_run) > 1 else "")
                     + " (gaps in run.json)"
                 )
-            ports = dict.fromkeys(port for port, _ in history.resets)
+            ports = dict.fromkeys(
+                port
+                for port, time_ns in history.resets
+                if time_ns - reader.clock.ahead_ns > self._start_ns
+            )
             if ports:
                 some = ", ".join(list(ports)[:_MOST_GAPS])
                 found.append(
