@@ -29,6 +29,7 @@ class ScriptedSwitch:
         counts: Leaves of ports and queues, by object name.
         ahead_ns: How far its clock is ahead of this machine's.
         is_silent: Whether it keeps streams open but sends nothing.
+        fact: Answer to requests for values, as JSON.
         refusal: Code to refuse subscriptions with.
         refusal_of_values: Code to refuse requests for values with.
         down: Ports that are down.
@@ -56,6 +57,7 @@ class ScriptedSwitch:
         self.ahead_ns = 0
         self.frozen_ns: int | None = None
         self.is_silent = False
+        self.fact = b'{"hwsku": "scripted", "os": "SONiC"}'
         self.refusal: grpc.StatusCode | None = None
         self.refusal_of_values: grpc.StatusCode | None = None
         self.down: set[str] = set()
@@ -90,7 +92,7 @@ class ScriptedSwitch:
         for path in request.path:
             made = response.notification.add(timestamp=self.now_ns())
             update = made.update.add(path=path)
-            update.val.json_ietf_val = b'{"hwsku": "scripted", "os": "SONiC"}'
+            update.val.json_ietf_val = self.fact
         return response
 
     async def Set(self, _: Any, context: Any) -> Any:

@@ -288,6 +288,14 @@ async def test_nonsense_is_counted_and_ignored() -> None:
     assert "values were not counts, e.g. COUNTERS/Ethernet0" in banner
 
 
+async def test_facts_that_are_nested_deeply_can_be_written() -> None:
+    switch = ScriptedSwitch()
+    switch.fact = b'{"a": ' * 450 + b"1" + b"}" * 450
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        (described,) = collector.described().values()
+    assert set(described["facts"].values()) == {"nested too deeply"}
+
+
 @pytest.mark.parametrize("frozen_ns", [1, 1_700_000_000])
 async def test_timestamps_that_do_not_advance_are_not_used(frozen_ns: int) -> None:
     switch = ScriptedSwitch()

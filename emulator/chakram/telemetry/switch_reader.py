@@ -48,6 +48,7 @@ GAP_INTERVALS = 3
 _CALL_S = 5.0
 _LATEST_NS = 1 << 62
 _FACT_CHARACTERS = 1 << 16
+_FACT_DEPTH = 32
 _FIRST_SAMPLES_S = 15.0
 _CLOCK_REQUESTS = 8
 _LEAST_STALL_S = 2.0
@@ -379,11 +380,21 @@ class SwitchReader:
 
 def _plain(value: object) -> object:
     """Return a fact that can be written, without characters that UTF-8 lacks."""
+    if _is_deeper(value, _FACT_DEPTH):
+        return "nested too deeply"
     text = json.dumps(value)[:_FACT_CHARACTERS]
     try:
         return json.loads(re.sub(r"\\ud[89a-f][0-9a-f]{2}", "?", text))
     except ValueError:
         return f"{text}..."
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    """Return whether objects and lists are nested more than *depth* times."""
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return not depth or any(_is_deeper(each, depth - 1) for each in inner)
 
 
 def _get(mapping: TelemetryMapping, path: Elements, target: str | None) -> Any:
