@@ -33,6 +33,7 @@ class ScriptedSwitch:
         refusal: Code to refuse subscriptions with.
         refusal_of_values: Code to refuse requests for values with.
         down: Ports that are down.
+        gives_changes: Whether the time of each value is that of its last change.
         wraps_states: Whether a state is a JSON object with the name of its leaf.
         streams: Number of subscriptions to counters so far.
         metadata: Metadata of the last call.
@@ -61,7 +62,10 @@ class ScriptedSwitch:
         self.refusal: grpc.StatusCode | None = None
         self.refusal_of_values: grpc.StatusCode | None = None
         self.down: set[str] = set()
+        self.gives_changes = False
         self.wraps_states = False
+        self._changed_ns: dict[str, int] = {}
+        self._built_ns = time.time_ns() - 3600 * 10**9
         self.streams = 0
         self.metadata: dict[str, str] = {}
         self.extra: Callable[[], list[Any]] = list
@@ -72,6 +76,7 @@ class ScriptedSwitch:
         prefix = SAI_QUEUE if ":" in name else SAI_PORT
         for leaf, count in counts.items():
             self.counts[name][prefix + leaf] += count
+            self._changed_ns[f"{name} {prefix}{leaf}"] = self.now_ns()
 
     def now_ns(self) -> int:
         """Return the time of its clock."""
@@ -110,7 +115,8 @@ class ScriptedSwitch:
             if not self.is_silent:
                 for _ in range(self.updates_at_once):
                     for each in asked.subscription:
-                        yield pb.SubscribeResponse(update=self._sample(each.path))
+                        for made in self._samples(each.path):
+                            yield pb.SubscribeResponse(update=made)
             await asyncio.sleep(asked.subscription[0].sample_interval * 1e-9)
 
     async def _states(self, asked: Any) -> AsyncIterator[Any]:
@@ -131,10 +137,8 @@ class ScriptedSwitch:
                     yield pb.SubscribeResponse(update=made)
             await asyncio.sleep(0.01)
 
-    def _sample(self, path: Any) -> Any:
+    def _samples(self, path: Any) -> list[Any]:
         elements = decode_path(path)
-        made = pb.Notification(timestamp=self.now_ns())
-        made.prefix.target = "COUNTERS_DB"
         values: Any = self.counts.get(elements[1], {})
         if elements[-1] == "Queues":
             values = {
@@ -142,6 +146,26 @@ class ScriptedSwitch:
                 for name, queue in self.counts.items()
                 if name.startswith(f"{elements[1]}:")
             }
+        if not self.gives_changes:
+            return [self._notification(path, values, self.now_ns())]
+        leaves = [
+            (f"{elements[1]} {leaf}", {leaf: value})
+            for leaf, value in values.items()
+            if not isinstance(value, dict)
+        ] + [
+            (f"{name} {leaf}", {name: {leaf: value}})
+            for name, own in values.items()
+            if isinstance(own, dict)
+            for leaf, value in own.items()
+        ]
+        return [
+            self._notification(path, own, self._changed_ns.get(name, self._built_ns))
+            for name, own in leaves
+        ]
+
+    def _notification(self, path: Any, values: Any, time_ns: int) -> Any:
+        made = pb.Notification(timestamp=time_ns)
+        made.prefix.target = "COUNTERS_DB"
         made.update.add(path=path).val.json_ietf_val = json.dumps(values).encode()
         made.update.extend(self.extra())
         return made

@@ -156,6 +156,27 @@ async def test_samples_contain_what_the_totals_do_however_late_they_come() -> No
     assert max(row[3] for row in rows if row[1] == PORTS.index("s0:h1")) == 10_000
 
 
+async def test_times_may_be_those_of_the_last_change() -> None:
+    """Arista EOS repeats the time of a value until the value changes."""
+    switch = ScriptedSwitch()
+    switch.gives_changes = True
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        await asyncio.sleep(0.1)  # more than the error of the clock
+        sent_ns = time.monotonic_ns()
+        send(switch)
+        await collector.end()
+        links = links_of(collector)
+        samples = collector.samples(PORTS)
+    assert (links["s0:h1"].bytes, links["s0:h1"].drops) == (10_000, 0)
+    assert links["s0:h0"].bytes == 0
+    assert banners_of(collector) == []
+    rows = [samples[at : at + 10].tolist() for at in range(0, len(samples), 10)]
+    grown = [row for row in rows if row[1] == PORTS.index("s0:h1") and row[3] > 0]
+    assert grown
+    assert all(abs(row[0] - sent_ns) < 500_000_000 for row in grown)
+
+
 async def test_a_switch_that_stalls_is_asked_again_and_the_gap_is_shown() -> None:
     switch = ScriptedSwitch()
     async with serving(switch) as address, collecting(target_at(address)) as collector:

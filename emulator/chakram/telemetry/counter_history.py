@@ -38,6 +38,7 @@ _WIDTH_32 = 1 << 32
 _MOST_TOTAL = 1 << 62
 _MOST_ROWS = 400_000
 _MOST_EVENTS = 1_000
+_LONG_AGO_NS = 60 * 10**9
 
 Key = tuple[str, int, str]
 """Port, class (or ``ALL_CLASSES``) and counter."""
@@ -45,9 +46,12 @@ Key = tuple[str, int, str]
 
 @dataclass(slots=True)
 class _Counter:
+    """A counter: its value, its time, and the time at which the value was current."""
+
     raw: int
     total: int
     time_ns: int
+    current_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,8 @@ class CounterHistory:
         resets: Ports and times of counters that went back.
         down: Ports that are down, and since when.
         outages: Ports that were down, with both times.
+        are_changes: Whether times are those of the last change of a value. Some
+            switches, such as those with Arista EOS, repeat them until a value changes.
     """
 
     def __init__(
@@ -114,10 +120,13 @@ class CounterHistory:
         self.resets: list[tuple[str, int]] = []
         self.down: dict[str, int] = {}
         self.outages: list[Gap] = []
+        self.are_changes = False
         self._bits = bits
         self._are_cleared = are_cleared
         self._spacing_ns = spacing_ns
         self._gap_ns = gap_ns
+        # Samples may have waited here for about an interval.
+        self._longest_wait_ns = 2 * spacing_ns
         self._numbers = {port: number for number, port in enumerate(ports)}
         self._names = list(self._numbers)
         self._counters: dict[Key, _Counter] = {}
@@ -128,19 +137,42 @@ class CounterHistory:
         self._skipped_ns: dict[tuple[str, int], int] = {}
         self._rows = array("q")
 
-    def add(self, time_ns: int, readings: Iterable[Reading]) -> None:
-        """Record readings that were taken at one time."""
+    def add(
+        self,
+        time_ns: int,
+        readings: Iterable[Reading],
+        *,
+        arrived_ns: int | None = None,
+    ) -> None:
+        """Record readings that were taken at one time.
+
+        Args:
+            time_ns: The time.
+            readings: The readings.
+            arrived_ns: Time of arrival, if the switch sends every value in every
+                interval.
+        """
         touched: dict[tuple[str, int], None] = {}
+        current_ns: dict[str, int] = {}
+        were_changes = self.are_changes
         for reading in readings:
             if reading.port not in self._numbers:
                 continue
-            if self._count(time_ns, reading):
+            found = self._count(time_ns, reading, arrived_ns)
+            if found is None:
+                continue
+            counter, is_new = found
+            current_ns[reading.port] = counter.current_ns
+            if is_new:
                 touched[reading.port, reading.traffic_class] = None
-        for port in dict.fromkeys(port for port, _ in touched):
-            seen_ns = self._seen_ns.get(port, time_ns)
-            if time_ns - seen_ns > self._gap_ns and len(self.gaps) < _MOST_EVENTS:
-                self.gaps.append(Gap(port, seen_ns, time_ns))
-            self._seen_ns[port] = max(seen_ns, time_ns)
+        if self.are_changes and not were_changes and arrived_ns is not None:
+            # The times so far do not say when the switch sent something.
+            self._seen_ns = dict.fromkeys(self._seen_ns, arrived_ns)
+        for port, now_ns in current_ns.items():
+            seen_ns = self._seen_ns.get(port, now_ns)
+            if now_ns - seen_ns > self._gap_ns and len(self.gaps) < _MOST_EVENTS:
+                self.gaps.append(Gap(port, seen_ns, now_ns))
+            self._seen_ns[port] = max(seen_ns, now_ns)
         for port, traffic_class in touched:
             self._sample(time_ns, port, traffic_class)
 
@@ -179,7 +211,7 @@ class CounterHistory:
             of_classes_ns: How much later counters of classes must be.
         """
         return len(self._seen_ns) == len(self._names) and all(
-            each.time_ns >= after_ns + of_classes_ns * (key[1] != ALL_CLASSES)
+            each.current_ns >= after_ns + of_classes_ns * (key[1] != ALL_CLASSES)
             for key, each in self._counters.items()
         )
 
@@ -192,7 +224,7 @@ class CounterHistory:
             {
                 key: each.total
                 for key, each in self._counters.items()
-                if each.time_ns >= after_ns + of_classes_ns * (key[1] != ALL_CLASSES)
+                if each.current_ns >= after_ns + of_classes_ns * (key[1] != ALL_CLASSES)
             },
             Counter(self._resets),
         )
@@ -225,17 +257,25 @@ class CounterHistory:
                 marks[place] = mark
             yield rows[at], self._names[rows[at + 1]], rows[at + 2], known
 
-    def _count(self, time_ns: int, reading: Reading) -> bool:
-        """Update a counter, and return whether the reading was not older than it."""
+    def _count(
+        self, time_ns: int, reading: Reading, arrived_ns: int | None
+    ) -> tuple[_Counter, bool] | None:
+        """Update a counter, unless the reading is older.
+
+        Returns:
+            The counter, and whether the reading is not the same again.
+        """
         key = reading.port, reading.traffic_class, reading.counter
         value = reading.value
         known = self._counters.get(key)
         self.updates += 1
         if known is None:
-            self._counters[key] = _Counter(value, value, time_ns)
-            return True
+            known = _Counter(value, value, time_ns, time_ns)
+            self._counters[key] = known
+            return known, True
         if time_ns < known.time_ns:
-            return False
+            return None
+        is_new = (time_ns, value) != (known.time_ns, known.raw)
         if reading.counter in GAUGES:
             known.total = value
         elif value >= known.raw:
@@ -249,7 +289,15 @@ class CounterHistory:
                 self.resets.append((reading.port, time_ns))
         known.raw = value
         known.time_ns = time_ns
-        return True
+        known.current_ns = max(known.current_ns, time_ns)
+        if arrived_ns is not None:
+            # A switch that reads its counters in intervals reads them more often.
+            if not is_new and arrived_ns - time_ns > _LONG_AGO_NS:
+                self.are_changes = True
+            if self.are_changes:
+                sent_ns = arrived_ns - self._longest_wait_ns
+                known.current_ns = max(known.current_ns, sent_ns)
+        return known, is_new
 
     def _wraps(self, before: int, after: int) -> bool:
         return (
@@ -262,7 +310,7 @@ class CounterHistory:
         """Keep the values of a port or class, in the current sample or a new one.
 
         Values of one interval may arrive in several messages. They are one sample,
-        with the time of the last message.
+        with the latest time.
         """
         key = port, traffic_class
         values = tuple(
@@ -274,6 +322,7 @@ class CounterHistory:
         first_ns = time_ns
         if pending is not None and time_ns - pending[0] < self._spacing_ns:
             first_ns = pending[0]
+            time_ns = max(time_ns, pending[1])
         elif pending is not None:
             self._keep(key, *pending[1:])
         self._pending[key] = first_ns, time_ns, values

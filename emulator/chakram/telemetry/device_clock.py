@@ -40,11 +40,13 @@ class DeviceClock:
         advances: Whether the device's time changed within every burst. If not, samples
             have their times of arrival, so later bursts do not change the lead.
         assumed_ns: Lead of a clock that was not measured.
+        step_ns: By how much the clock seems to advance at once.
     """
 
     best: list[Exchange] = field(default_factory=list)
     advances: bool = True
     assumed_ns: int = 0
+    step_ns: int = 0
 
     def add(self, exchanges: Sequence[Exchange]) -> None:
         """Record a burst of exchanges."""
@@ -53,8 +55,17 @@ class DeviceClock:
         first, last = exchanges[0], exchanges[-1]
         if len(exchanges) > 1 and last.device_ns <= first.device_ns:
             self.advances = False
-        if self.advances or not self.best:
-            self.best.append(min(exchanges, key=lambda each: each.round_trip_ns))
+        if not self.advances and self.best:
+            return
+        best = min(exchanges, key=lambda each: each.round_trip_ns)
+        self.best.append(best)
+        # Without steps, the leads of two exchanges differ by half of both round trips.
+        steps = (
+            abs(each.ahead_ns - best.ahead_ns)
+            - (each.round_trip_ns + best.round_trip_ns + 1) // 2
+            for each in exchanges
+        )
+        self.step_ns = max(self.step_ns, *steps)
 
     @property
     def ahead_ns(self) -> int:
@@ -68,14 +79,17 @@ class DeviceClock:
         """Largest error of ``ahead_ns``, or None if the clock was not measured.
 
         Every burst bounds the lead at its own time. A clock that drifts adds half of
-        the difference between bursts.
+        the difference between bursts, and one that advances in steps adds its step.
         """
         if not self.best or not self.advances:
             return None
         ahead_ns = self.ahead_ns
-        return max(
-            abs(each.ahead_ns - ahead_ns) + (each.round_trip_ns + 1) // 2
-            for each in self.best
+        return (
+            max(
+                abs(each.ahead_ns - ahead_ns) + (each.round_trip_ns + 1) // 2
+                for each in self.best
+            )
+            + self.step_ns
         )
 
     def to_device(self, local_ns: int) -> int:

@@ -184,8 +184,20 @@ class SwitchReader:
                 exchanges.append(Exchange(sent_ns, device_ns, received_ns))
         return exchanges
 
-    def take(self, at_ns: int, found: Iterable[Reading | str]) -> None:
-        """Record readings with their time on the device's clock."""
+    def take(
+        self,
+        at_ns: int,
+        found: Iterable[Reading | str],
+        *,
+        arrived_ns: int | None = None,
+    ) -> None:
+        """Record readings with their time on the device's clock.
+
+        Args:
+            at_ns: The time; 0 or less: unknown.
+            found: Readings, and what is wrong with others.
+            arrived_ns: See ``CounterHistory.add``.
+        """
         readings = []
         for each in found:
             if isinstance(each, Reading):
@@ -196,7 +208,7 @@ class SwitchReader:
                     self.examples.append(each[:200])
         if not readings:
             return
-        self.history.add(self._time_of(at_ns), readings)
+        self.history.add(self._time_of(at_ns), readings, arrived_ns=arrived_ns)
         self._arrived.set()
 
     def _time_of(self, at_ns: int) -> int:
@@ -335,7 +347,8 @@ class SwitchReader:
                 found.append(f"{'/'.join(elements)}: {value}")
             else:
                 found += self._matcher.readings(elements, value)
-        self.take(notification.timestamp, found)
+        arrived_ns = self.clock.to_device(monotonic_ns())
+        self.take(notification.timestamp, found, arrived_ns=arrived_ns)
 
     async def _follow_states(self, stub: Any) -> None:
         """Follow whether ports are up, while the switch reports it."""

@@ -98,6 +98,57 @@ def test_older_readings_and_unknown_ports_are_left_out() -> None:
     assert found.unseen() == ["p1"]
 
 
+def test_times_of_the_last_change_are_recognized() -> None:
+    """Arista EOS repeats the time of a value until the value changes."""
+    found = history()
+    hour_ns = 3600 * S
+
+    def send(now_s: int, nbytes: int, changed_s: int) -> None:
+        arrived_ns = hour_ns + now_s * S
+        for port in ("p0", "p1"):
+            counted, moment_ns = (nbytes, changed_s) if port == "p0" else (7, 3)
+            for reading, time_ns in (
+                (sent(counted, port), hour_ns + moment_ns * S),
+                (Reading(port, ALL_CLASSES, "drops", 0), S),
+            ):
+                found.add(time_ns, [reading], arrived_ns=arrived_ns)
+
+    send(10, 100, 5)
+    assert not found.is_complete(hour_ns + 7 * S)
+    send(11, 100, 5)
+    assert found.are_changes
+    send(13, 300, 12)
+    assert found.is_complete(hour_ns + 12 * S)  # up to an interval before its arrival
+    assert not found.is_complete(hour_ns + 13 * S)
+    after = found.mark(hour_ns + 12 * S)
+    assert after.value("p0", ALL_CLASSES, "sent_bytes") == 300
+    assert after.value("p1", ALL_CLASSES, "drops") == 0
+    # Samples have the times of changes, and idle ports have no gaps.
+    times = [(time_ns - hour_ns) // S for time_ns, port, *_ in found.samples()]
+    assert 5 in times
+    assert 12 in times
+    assert found.gaps == []
+    send(30, 300, 12)
+    assert [gap.port for gap in found.gaps] == ["p0", "p1"]
+
+
+def test_values_that_are_read_rarely_are_not_current_when_they_are_sent() -> None:
+    found = history()
+    for now_s in range(1, 40):
+        # The switch reads its counters every 30 s, and sends them every second.
+        found.add(S + now_s // 30 * 30 * S, [sent(5)], arrived_ns=S + now_s * S)
+    assert not found.are_changes
+    assert found.mark(31 * S).value("p0", ALL_CLASSES, "sent_bytes") == 5
+    assert found.mark(32 * S).value("p0", ALL_CLASSES, "sent_bytes") is None
+
+
+def test_a_late_message_does_not_move_a_sample_back() -> None:
+    found = history()
+    found.add(10 * S, [sent(5)])
+    found.add(2 * S, [Reading("p0", ALL_CLASSES, "drops", 0)])
+    assert [time_ns for time_ns, *_ in found.samples()] == [10 * S]
+
+
 def test_a_mark_has_only_what_is_new_enough() -> None:
     found = history()
     found.add(S, [sent(1), sent(1, "p1")])

@@ -140,6 +140,22 @@ def test_the_lead_of_a_clock_has_half_a_round_trip_of_error() -> None:
     assert clock.to_device(100) == 860
 
 
+def test_the_steps_of_a_clock_are_part_of_its_error() -> None:
+    """Some switches give times in whole seconds."""
+    clock = DeviceClock()
+    # Its clock is 7 s ahead; the second answer comes after a step.
+    clock.add(
+        [
+            Exchange(2 * S + 980_000_000, 9 * S, 2 * S + 990_000_000),
+            Exchange(3 * S + 2_000_000, 10 * S, 3 * S + 8_000_000),
+        ]
+    )
+    assert clock.advances
+    assert clock.bound_ns is not None
+    assert abs(clock.ahead_ns - 7 * S) <= clock.bound_ns
+    assert clock.bound_ns > 900_000_000
+
+
 def test_a_clock_that_stands_still_bounds_nothing() -> None:
     clock = DeviceClock()
     clock.add([Exchange(0, 5, 10), Exchange(20, 5, 30)])
