@@ -105,7 +105,10 @@ def _queue_panels() -> Iterator[Panel]:
         "Packets dropped by the port that sends into a link, also on arrival there, by "
         "reason.",
         query(
-            top(sums("chakram_switch_dropped_packets_total", f"{BY_LINK}, reason"))
+            top(
+                sums("chakram_switch_dropped_packets_total", f"{BY_LINK}, reason")
+                + " > 0"
+            )
             + " or vector(0)",
             f"{AT_LINK}: {{{{reason}}}}",
         ),
