@@ -124,7 +124,8 @@ class SwitchServicer:
 
     async def Get(self, request: Any, context: Any) -> Any:
         """Return the values at some paths."""
-        first = {each.elem[0].name for each in request.path if each.elem}
+        # The empty path is that of everything.
+        first = {each.elem[0].name if each.elem else "" for each in request.path}
         try:
             time_ns, tree = await self._tree.of(self._switch, first)
         except ChakramError as error:
@@ -195,7 +196,10 @@ class SwitchServicer:
 
 
 def select(tree: Any, elements: Elements) -> Iterator[tuple[Elements, Any]]:
-    """Yield path and content of everything that a path with wildcards selects."""
+    """Yield path and content of everything that a path with wildcards selects.
+
+    An element of a list without its key selects all entries, as in gNMI.
+    """
     waiting: list[tuple[Elements, Any, Elements]] = [((), tree, elements)]
     while waiting:
         done, content, rest = waiting.pop(0)
@@ -204,7 +208,8 @@ def select(tree: Any, elements: Elements) -> Iterator[tuple[Elements, Any]]:
             continue
         if not isinstance(content, dict):
             continue
-        pattern = re.compile(re.escape(rest[0]).replace(r"\*", ".*"))
+        key = "" if "[" in rest[0] else r"(\[.*\])?"
+        pattern = re.compile(re.escape(rest[0]).replace(r"\*", ".*") + key)
         for name, inner in content.items():
             if pattern.fullmatch(name):
                 waiting.append(((*done, name), inner, rest[1:]))
@@ -213,28 +218,37 @@ def select(tree: Any, elements: Elements) -> Iterator[tuple[Elements, Any]]:
 def notification(
     time_ns: int, found: list[tuple[Elements, Any]], target: str, encoding: int
 ) -> Any:
-    """Return a notification with JSON values."""
+    """Return a notification with JSON values.
+
+    In JSON_IETF, numbers are text: all of them have 64 bits (RFC 7951, section 6.1).
+    """
     message = pb.Notification(timestamp=time_ns)
     message.prefix.target = target
     kind = "json_val" if encoding == pb.JSON else "json_ietf_val"
     for elements, content in found:
         update = message.update.add(path=encode_path(elements))
-        setattr(update.val, kind, json.dumps(as_json(content)).encode())
+        value = as_json(content, as_text=kind == "json_ietf_val")
+        setattr(update.val, kind, json.dumps(value).encode())
     return message
 
 
-def as_json(content: Any) -> Any:
-    """Return nested objects with the entries of lists in lists."""
+def as_json(content: Any, *, as_text: bool = False) -> Any:
+    """Return nested objects with the entries of lists in lists.
+
+    Args:
+        content: The objects.
+        as_text: Whether numbers become text.
+    """
     if not isinstance(content, dict):
-        return content
+        return str(content) if as_text else content
     made: dict[str, Any] = {}
     for name, inner in content.items():
         entry = _ENTRY.match(name)
         if entry is None:
-            made[name] = as_json(inner)
+            made[name] = as_json(inner, as_text=as_text)
         else:
             listed = made.setdefault(entry[1], [])
-            listed.append({entry[2]: entry[3], **as_json(inner)})
+            listed.append({entry[2]: entry[3], **as_json(inner, as_text=as_text)})
     return made
 
 
