@@ -60,7 +60,10 @@ def links_over_time(data: RunData) -> LinksOverTime | str:
             link.marked is not None for link in data.summary.links
         ):
             return "its links were not sampled (records.sample_bin)"
-        return "these switches cannot be observed (simulated and modeled ones can)"
+        return (
+            "its switches were not observed (simulate, or set fabric.switch: model or "
+            "fabric.telemetry)"
+        )
     samples = data.results.table("link_samples")
     names = samples.unify_dictionaries()["port"]
     port_names = names.chunk(0).dictionary.to_pylist()
