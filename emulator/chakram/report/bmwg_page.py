@@ -269,13 +269,15 @@ def _switches(data: RunData) -> list[tuple[str, str]]:
     highest[[port in hosts for port in links.ports]] = 0
     at = int(highest.argmax())
     p95 = percentiles(links.queue_max_bytes[at], (95,))[0]
+    longest = (
+        f"{about_size(int(highest[at]))} at {links.ports[at]} {data.seen('b')}, "
+        f"P95 over time {about_size(round(p95))}"
+    )
+    if "queue_max_bytes" not in links.counted:
+        longest = f"{MISSING}: the switches do not report it"
     return [
         ("PFC pause events with non-zero quanta", pauses),
-        (
-            "longest queue of a switch",
-            f"{about_size(int(highest[at]))} at {links.ports[at]} {data.seen('b')}, "
-            f"P95 over time {about_size(round(p95))}",
-        ),
+        ("longest queue of a switch", longest),
     ]
 
 
