@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
@@ -270,6 +271,15 @@ def test_hosts_that_are_given_read_the_switch_between_them(
         check_direction(links[port], port, before, after)
     assert links["s0:h0"].marked
     assert links["h1:eth0"].pauses
+    # The last metrics have what arrived after the traffic.
+    marked = re.findall(
+        r'^chakram_switch_marked_packets_total\{.*link="h0-s0",direction="down",.*\} '
+        r"(\S+)$",
+        (ran.directory / "metrics.txt").read_text(),
+        re.MULTILINE,
+    )
+    total = sum(after.ports["s0:h0"]["marked_packets"])
+    assert sum(map(float, marked)) == total
     told = results.manifest.switches["s0"]
     lead_ns = time.time_ns() + ahead_s * 10**9 - time.monotonic_ns()
     assert abs(told["clock_ahead_ns"] - lead_ns) <= told["clock_bound_ns"] + 10**7

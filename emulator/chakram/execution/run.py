@@ -631,5 +631,8 @@ class Run:
         )
         self._show_clocks()
         self._show_links(links)
+        if collector is not None:
+            # Counters of classes may have arrived long after the last traffic.
+            self._metrics.set_reported(collector.classes())
         self._metrics.set_state(self._directory.manifest.status)
         self._metrics.set_end_time(time.time())
