@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 TOTALS = frozenset(
     {
+        "ChakramStalled",
         "Delivered",
         "Generator-bound collectives",
         "Iterations",
@@ -56,7 +57,7 @@ TOTALS = frozenset(
         "Samples dropped",
     }
 )
-"""Titles of panels that show totals since the start of the run."""
+"""Titles of panels and rules that use totals since the start of the run."""
 
 TWO_AXES = frozenset({"unit", "custom.axisPlacement"})
 """Overrides that give a panel a second axis."""
