@@ -30,6 +30,7 @@ class ScriptedSwitch:
         ahead_ns: How far its clock is ahead of this machine's.
         is_silent: Whether it keeps streams open but sends nothing.
         fact: Answer to requests for values, as JSON.
+        starved: Ports that it reports only when a subscription begins.
         refusal: Code to refuse subscriptions with.
         refusal_of_values: Code to refuse requests for values with.
         down: Ports that are down.
@@ -58,6 +59,7 @@ class ScriptedSwitch:
         self.ahead_ns = 0
         self.frozen_ns: int | None = None
         self.is_silent = False
+        self.starved: set[str] = set()
         self.fact = b'{"hwsku": "scripted", "os": "SONiC"}'
         self.refusal: grpc.StatusCode | None = None
         self.refusal_of_values: grpc.StatusCode | None = None
@@ -111,12 +113,17 @@ class ScriptedSwitch:
         self.streams += 1
         if self.refusal is not None:
             await context.abort(self.refusal, "not for you")
+        is_first = True
         while True:
             if not self.is_silent:
                 for _ in range(self.updates_at_once):
                     for each in asked.subscription:
+                        port = decode_path(each.path)[1]
+                        if port in self.starved and not is_first:
+                            continue
                         for made in self._samples(each.path):
                             yield pb.SubscribeResponse(update=made)
+            is_first = False
             await asyncio.sleep(asked.subscription[0].sample_interval * 1e-9)
 
     async def _states(self, asked: Any) -> AsyncIterator[Any]:

@@ -198,6 +198,19 @@ async def test_a_switch_that_stalls_is_asked_again_and_the_gap_is_shown() -> Non
     assert gap["end_ns"] - gap["start_ns"] > 10**9
 
 
+async def test_a_port_that_is_not_reported_any_more_is_asked_for_again() -> None:
+    """Some versions of SONiC report a busy port only when a subscription begins."""
+    switch = ScriptedSwitch()
+    switch.starved = {"Ethernet4"}
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        send(switch)
+        await collector.end()
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    (described,) = collector.described().values()
+    assert described["restarts"] >= 2
+
+
 async def test_totals_are_blank_if_the_switch_is_silent_at_the_end() -> None:
     switch = ScriptedSwitch()
     async with serving(switch) as address, collecting(target_at(address)) as collector:
