@@ -15,6 +15,7 @@ import grpc
 
 from chakram.foundation.errors import ConfigError, FabricError
 from chakram.telemetry.mapping import PathMatcher, Reading
+from chakram.telemetry.sai_names import sai_name
 
 if TYPE_CHECKING:
     from chakram.telemetry.mapping import OtlpMetrics
@@ -135,6 +136,7 @@ class OtlpReceiver:
             return
         if kind == "sum" and metric.sum.aggregation_temporality == _DELTA:
             return
+        name = sai_name(metric.name).lower()
         for point in getattr(metric, kind).data_points:
             if point.flags & _NO_VALUE:
                 continue
@@ -147,7 +149,7 @@ class OtlpReceiver:
             place = attributes.get(metrics.object)
             if place is not None:
                 value = point.as_int if point.HasField("as_int") else point.as_double
-                readings = matcher.readings((metric.name.lower(), place), value)
+                readings = matcher.readings((name, place), value)
                 found[number, point.time_unix_nano] += readings
 
     def _number_of(self, names: set[str]) -> int | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chakram.telemetry.mapping import read_mapping
+from chakram.telemetry.mapping import ALL_CLASSES, read_mapping
 from chakram.telemetry.otlp_receiver import OtlpReceiver
 from chakram.telemetry.switch_reader import SwitchReader
 from chakram.telemetry.targets import OtlpListener, Target
@@ -60,6 +60,31 @@ def test_points_of_one_time_are_one_sample_in_whichever_order_they_arrive() -> N
     ]
     drops = [values["drops"] for *_, values in reader.history.samples()]
     assert drops == [0, 3, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("metric", "place", "key"),
+    [
+        ("sai_counter_type_1_stat_0", "Ethernet0", (ALL_CLASSES, "received_bytes")),
+        ("sai_counter_type_1_stat_9", "Ethernet0", (ALL_CLASSES, "sent_bytes")),
+        ("sai_counter_type_1_stat_109", "Ethernet0", (3, "pauses_received")),
+        ("sai_counter_type_1_stat_118", "Ethernet0", (7, "pauses_sent")),
+        ("sai_counter_type_21_stat_34", "Ethernet0|3", (3, "marked")),
+        ("sai_queue_stat_bytes", "Ethernet0|4", (4, "sent_bytes")),
+    ],
+)
+def test_metrics_may_be_named_by_numbers(
+    metric: str, place: str, key: tuple[int, str]
+) -> None:
+    """SONiC's high-frequency telemetry did so first."""
+    reader = reader_of()
+    receiver = OtlpReceiver(OtlpListener(address="127.0.0.1:0"), [reader])
+    request = pb.ExportMetricsServiceRequest()
+    metrics = request.resource_metrics.add().scope_metrics.add().metrics
+    add(metrics, metric, place, [7])
+    add(metrics, "sai_counter_type_24_stat_1", "pool", [8])
+    receiver.take(request)
+    assert dict(reader.history.mark(0).totals) == {("Ethernet0", *key): 7}
 
 
 def test_points_of_another_switch_are_counted_and_left_out() -> None:
