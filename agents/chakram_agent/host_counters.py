@@ -34,7 +34,7 @@ _FIELDS = {2: "rx_errors", 3: "rx_dropped", 4: "rx_fifo", 10: "tx_errors"} | {
 """Counters of /proc/net/dev, by column without the name."""
 
 _NOTABLE = re.compile(
-    r"discard|drop|out_of_buffer|pause|ecn|cnp|crc|symbol_err|timeout|fifo"
+    r"discard|drop|out_of_buffer|pause|pfc|xoff|ecn|cnp|crc|symbol_err|timeout|fifo"
 )
 _OF_DRIVER = " ethtool:"
 _MOST_OF_DRIVER = 64

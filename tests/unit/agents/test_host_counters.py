@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chakram_agent.host_counters import grown, processor
+from chakram.foundation import ethtool
+from chakram_agent.host_counters import grown, interface_counters, processor
 
 
 def test_an_event_is_not_counted_by_each_cpu_of_a_core_or_package(
@@ -47,3 +48,19 @@ def test_counters_of_a_port_are_not_lost_after_those_of_many_rings() -> None:
     assert (found["e0 ethtool:rx_pause_frames"], found[names[0]]) == (4, 1)
     assert found["e0 rx_dropped"] == found["e1 ethtool:rx_discards"] == 0
     assert list(found) == [name for name in names if name in found]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("rx_prio3_pause", "tx_pause_ctrl_phy", "rx_discards_phy"),  # mlx5
+        *("rx_pfc_ena_frames_pri3", "pfc_pri3_rx_duration_us"),  # bnxt_en
+        *("rx_priority_3_xoff.nic", "link_xoff_tx.nic"),  # ice
+    ],
+)
+def test_pauses_of_all_drivers_are_counted(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    counts = {name: 7, "rx_bytes": 5}
+    monkeypatch.setattr(ethtool, "statistics", lambda interface: counts)
+    assert interface_counters("no-such-one") == {f"ethtool:{name}": 7}
