@@ -33,6 +33,7 @@ from chakram.telemetry.mapping import (
     path_of_port,
     split_path,
 )
+from chakram.telemetry.port_reports import PortReports
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -46,8 +47,6 @@ log = logging.getLogger(__name__)
 GAP_INTERVALS = 3
 """Intervals without a sample that are a gap, and after which a stream begins again."""
 
-_SILENT_INTERVALS = 2.5
-_LOOK_NS = 100_000_000
 _CALL_S = 5.0
 _LATEST_NS = 1 << 62
 _FACT_CHARACTERS = 1 << 16
@@ -113,9 +112,10 @@ class SwitchReader:
             target.mapping.counters, strip_modules=target.mapping.strip_modules
         )
         self._ports = frozenset(target.ports.values())
-        # When the counters of a port, or of its classes, arrived last.
-        self._heard_ns: dict[tuple[str, bool], int] = {}
-        self._looked_ns = 0
+        self._reports = PortReports(
+            interval_ns=interval_ns,
+            class_refresh_ns=target.mapping.class_refresh_ns or 0,
+        )
         self._channel: grpc.aio.Channel | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._arrived = asyncio.Event()
@@ -216,9 +216,12 @@ class SwitchReader:
         if not readings:
             return
         self.history.add(self._time_of(at_ns), readings, arrived_ns=arrived_ns)
-        heard = {(each.port, each.traffic_class == ALL_CLASSES) for each in readings}
-        now_ns = monotonic_ns()
-        self._heard_ns.update((key, now_ns) for key in heard if key[0] in self._ports)
+        reported = {
+            (each.port, each.traffic_class == ALL_CLASSES)
+            for each in readings
+            if each.port in self._ports
+        }
+        self._reports.add(reported, monotonic_ns())
         self._arrived.set()
 
     def _time_of(self, at_ns: int) -> int:
@@ -312,14 +315,14 @@ class SwitchReader:
         stall_s = max(_LEAST_STALL_S, GAP_INTERVALS * interval_ns * 1e-9)
         pause_s = _FIRST_PAUSE_S
         while True:
-            self._heard_ns = dict.fromkeys(self._heard_ns, monotonic_ns())
+            self._reports.begin(monotonic_ns())
             try:
                 async with aclosing(self._stream(stub, request, stall_s)) as stream:
                     async for response in stream:
                         pause_s = _FIRST_PAUSE_S
                         if response.HasField("update"):
                             self._take_notification(response.update)
-                        if self._has_silent_port():
+                        if self._reports.has_silent(monotonic_ns()):
                             log.info("port is silent switch=%s", target.switch)
                             break
             except grpc.aio.AioRpcError as error:
@@ -332,33 +335,6 @@ class SwitchReader:
             self.restarts += 1
             await asyncio.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
-
-    def _has_silent_port(self) -> bool:
-        """Return whether a port is not reported any more, although others are.
-
-        Some versions of sonic-gnmi (202511 and earlier) begin the interval of a port
-        again whenever a counter changes, so they do not report busy ports. A new
-        subscription begins with the values of all ports.
-        """
-        now_ns = monotonic_ns()
-        if now_ns - self._looked_ns < _LOOK_NS:
-            return False
-        self._looked_ns = now_ns
-        target = self.target
-        longest_ns = {
-            is_port: max(
-                round(_LEAST_STALL_S * 1e9),
-                round(_SILENT_INTERVALS * max(target.sampled_ns, refresh_ns)),
-            )
-            for is_port, refresh_ns in (
-                (True, 0),
-                (False, target.mapping.class_refresh_ns or 0),
-            )
-        }
-        return any(
-            now_ns - heard_ns > longest_ns[is_port]
-            for (_, is_port), heard_ns in self._heard_ns.items()
-        )
 
     async def _stream(self, stub: Any, request: Any, stall_s: float | None) -> Any:
         """Yield the responses to a subscription.
