@@ -139,6 +139,26 @@ async def test_samples_are_aligned_by_the_clock_of_the_switch(ahead_ns: int) -> 
     assert all(start_ns - bound_ns <= row[0] <= end_ns + bound_ns for row in rows)
 
 
+async def test_a_clock_that_was_set_does_not_make_old_counters_current() -> None:
+    switch = ScriptedSwitch()
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        history = history_of(collector)
+        switch.ahead_ns = 10**9
+        updates = history.updates
+        await until(lambda: history.updates > updates + 100)
+        switch.is_silent = True
+        await asyncio.sleep(0.1)  # until the last samples have arrived
+        send(switch)
+        ended = asyncio.create_task(collector.end())
+        await asyncio.sleep(0.5)
+        switch.is_silent = False
+        await ended
+        assert links_of(collector)["s0:h1"].bytes == 10_000
+    (described,) = collector.described().values()
+    assert described["clock_bound_ns"] >= 500_000_000
+
+
 async def test_samples_contain_what_the_totals_do_however_late_they_come() -> None:
     switch = ScriptedSwitch()
     async with serving(switch) as address, collecting(target_at(address)) as collector:

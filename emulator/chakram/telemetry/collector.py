@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Self
 
@@ -99,11 +100,14 @@ class Collector:
         """
         self._end_ns = monotonic_ns()
         most_ns = None if is_patient else _GRACE_NS
+        # First, because a clock that has drifted makes old counters look current. That
+        # of a switch that no longer answers was measured before.
+        clocks = (reader.measure_clock() for reader in self._readers.values())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if is_patient else _GRACE_NS * 1e-9):
+                await asyncio.gather(*clocks, return_exceptions=True)
         self._after = await self._settled("after", most_ns)
         self._settled_ns = monotonic_ns()  # the last sample equals the totals
-        clocks = (reader.measure_clock() for reader in self._readers.values())
-        # The clock of a switch that no longer answers was measured before.
-        await asyncio.gather(*clocks, return_exceptions=True)
         await self.close()
 
     def links(self, directions: Sequence[LinkRecord]) -> list[LinkRecord]:
