@@ -114,6 +114,18 @@ async def test_ports_have_counters_of_drops_before_their_first_traffic() -> None
     assert found == {("h0-s0", "down"): 0, ("h1-s0", "down"): 0}
 
 
+async def test_pauses_of_hosts_are_those_that_the_switch_sent() -> None:
+    switch = ScriptedSwitch()
+    switch.add("Ethernet0", PFC_3_TX_PKTS=5, PFC_3_RX_PKTS=2)
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        found = {
+            (link, direction): counters["pauses_received"]
+            for link, direction, traffic_class, counters in collector.classes()
+            if traffic_class == 3 and "pauses_received" in counters
+        }
+    assert found == {("h0-s0", "down"): 2, ("h0-s0", "up"): 5}
+
+
 @pytest.mark.parametrize("ahead_ns", [DAY_NS, -DAY_NS])
 async def test_samples_are_aligned_by_the_clock_of_the_switch(ahead_ns: int) -> None:
     switch = ScriptedSwitch()

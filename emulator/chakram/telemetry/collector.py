@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from chakram.topology.topology import Topology
 
 
-_ACTIVE = ("sent_packets", "sent_bytes", "queue_bytes", "pauses_received", "drops")
+_ACTIVE = (
+    *("sent_packets", "sent_bytes", "queue_bytes", "drops"),
+    *("pauses_received", "pauses_sent"),
+)
 _POLL_S = 0.02
 _GRACE_NS = 3 * 10**9
 _MOST_GAPS = 3
@@ -132,6 +135,9 @@ class Collector:
     def classes(self) -> list[tuple[str, str, int, dict[str, int]]]:
         """Return link, direction, class and current counters of what ports send.
 
+        Hosts do not report. The pause frames that a host received are those that the
+        switch sent.
+
         Classes that have not sent anything, and were never paused, are left out. The
         counters of whole ports have class ``ALL_CLASSES``.
         """
@@ -140,7 +146,13 @@ class Collector:
             for link in self._topology.links
             for direction, end in (("up", link.a), ("down", link.b))
         }
-        found = []
+        hosts = set(self._topology.hosts)
+        of_host = {
+            str(link.b): (link.name, "up")
+            for link in self._topology.links
+            if link.a.node in hosts
+        }
+        found: list[tuple[str, str, int, dict[str, int]]] = []
         for reader in self._readers.values():
             now = reader.history.mark(0)
             for port, device_port in reader.target.ports.items():
@@ -154,6 +166,9 @@ class Collector:
                     is_port = traffic_class == ALL_CLASSES and counters
                     if is_port or any(counters.get(name) for name in _ACTIVE):
                         found.append((*places[port], traffic_class, counters))
+                        if port in of_host and "pauses_sent" in counters:
+                            pauses = {"pauses_received": counters["pauses_sent"]}
+                            found.append((*of_host[port], traffic_class, pauses))
         return found
 
     def described(self) -> dict[str, dict[str, Any]]:
