@@ -174,7 +174,8 @@ def link_samples(
             since = _Since(counters, device_port, traffic_class, values)
             if any(name in values for name in _OF_SENDER):
                 found.append((time_ns, numbers[port], traffic_class, *since.sent()))
-            if port in host_port and traffic_class == ALL_CLASSES:
+            is_port = traffic_class == ALL_CLASSES
+            if port in host_port and (is_port or "pauses_sent" in values):
                 at = numbers[host_port[port]]
                 found.append((time_ns, at, traffic_class, *since.received()))
     rows = array("q")

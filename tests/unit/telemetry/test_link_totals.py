@@ -130,6 +130,29 @@ def test_samples_have_the_time_of_this_machine_and_begin_at_0() -> None:
         assert row["marked"] == row["pauses"] == row["paused_ns"] == UNKNOWN
 
 
+def test_samples_of_a_host_have_the_pauses_that_the_switch_sent() -> None:
+    host = TOPOLOGY.hosts[0]
+    link = TOPOLOGY.host_link(host)
+    history = CounterHistory(["e0"], bits=64, spacing_ns=1, gap_ns=S)
+    for time_s, pauses in ((1, 4), (2, 9)):
+        history.add(time_s * S, [Reading("e0", 3, "pauses_sent", pauses)])
+    begin = {("e0", 3, "pauses_sent"): 4}
+    switch = counted({str(link.b): "e0"}, begin, {}, history=history)
+    ports = [str(link.a), str(link.b)]
+    rows = link_samples(ports, TOPOLOGY, {"leaf0": switch}, start_ns=0, end_ns=5 * S)
+    width = len(LINK_SAMPLE_FIELDS)
+    found: list[dict[str, Any]] = [
+        dict(zip(LINK_SAMPLE_FIELDS, rows[at : at + width], strict=True))
+        for at in range(0, len(rows), width)
+    ]
+    assert [
+        (row["time_ns"], row["port"], row["traffic_class"], row["pauses"])
+        for row in found
+    ] == [(S, 0, 3, 0), (2 * S, 0, 3, 5)]
+    for row in found:
+        assert row["bytes"] == row["marked"] == row["paused_ns"] == UNKNOWN
+
+
 def test_the_lead_of_a_clock_has_half_a_round_trip_of_error() -> None:
     clock = DeviceClock()
     clock.add([Exchange(0, 1000, 400), Exchange(500, 1230, 520)])
