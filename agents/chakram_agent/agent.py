@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import ALGORITHMS
@@ -425,10 +424,8 @@ class Agent:
             counters = self._shards.counters()
             if self._metrics is not None:
                 # Counters for Prometheus must not restart at 0, so add up all runs.
-                self._metrics.update(
-                    replace(counters, values=self.metering.totals()),
-                    self.metering.rows(),
-                )
+                totals = self.metering.totals()
+                self._metrics.update(counters, self.metering.rows(), totals=totals)
             self._tell(counters)
 
     async def _wait_until(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import platform
 import socket
+from collections.abc import Sequence
 
 import chakram
 from chakram._compiled import status as compiled_status
@@ -47,6 +48,7 @@ class AgentMetrics(MetricsState):
             },
         )
         self._agent = socket.gethostname()
+        self._is_running = False
         self._rows = LiveRows()
         self._server = MetricsServer(
             self,
@@ -74,14 +76,36 @@ class AgentMetrics(MetricsState):
         self.set_nics(plan.ports)
 
     def update(
-        self, counters: CountersSnapshot, rows: RecordRows | None = None
+        self,
+        counters: CountersSnapshot,
+        rows: RecordRows | None = None,
+        *,
+        totals: Sequence[int] | None = None,
     ) -> None:
-        """Update the counters and, if *rows* is given, queue pairs and ports."""
+        """Update the counters and, if *rows* is given, queue pairs and ports.
+
+        Args:
+            counters: Counters of the current or last run. Without loads, no run is in
+                progress, and nothing is sent or in flight.
+            rows: Counters of queue pairs and ports.
+            totals: Counters of all runs. None: those of *counters*.
+        """
+        self._is_running = bool(counters.loads)
         if rows is not None:
             self._rows.take(rows)
         self.set_agent_up(self._agent, True)
-        self.set_counters(self._agent, counters.values)
+        values = counters.values
+        self.set_counters(
+            self._agent,
+            values if totals is None else totals,
+            of_run=values if self._is_running else [0] * len(values),
+        )
         self.set_loads(self._agent, counters.loads)
+
+    def set_queue_pair_rates(self, bytes_per_second: Sequence[float]) -> None:
+        """Set the send rates of queue pairs, which are 0 between runs."""
+        idle = [0.0] * bool(bytes_per_second)
+        super().set_queue_pair_rates(bytes_per_second if self._is_running else idle)
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the metrics that an agent can provide."""

@@ -7,6 +7,7 @@ import json
 import sys
 import urllib.request
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,6 +60,39 @@ def test_agent_serves_its_counters_but_no_metrics_of_runs() -> None:
     assert found["chakram_agent_up"] == 1
     assert found["chakram_build_info"] == 1
     assert not [name for name in found if name.startswith("chakram_run_")]
+
+
+def test_nothing_is_in_flight_or_sent_after_a_run_that_ended_early() -> None:
+    metrics = AgentMetrics("127.0.0.1:0")
+    metrics.start()
+    plan = ring_plan()
+    rank, pair = plan.ranks[0], plan.ranks[0].queue_pairs[0]
+
+    def sampled(time_ns: int, nbytes: int) -> RecordRows:
+        row = dict.fromkeys(QUEUE_PAIR_FIELDS, 0)
+        row |= {"time_ns": time_ns, "rank": rank.number, "qpn": pair.qpn}
+        return RecordRows(queue_pairs=array("q", (row | {"tx_bytes": nbytes}).values()))
+
+    rate = "chakram_queue_pair_sent_bytes_per_second"
+    try:
+        metrics.begin(plan)
+        ended = snapshot(flows_started=5, flows_completed=3)
+        metrics.update(ended, sampled(1, 0), totals=ended.values)
+        metrics.update(ended, sampled(10**9 + 1, 1000), totals=ended.values)
+        found = scrape(metrics.url)
+        assert found["chakram_flows_active"] == 2
+        assert found[rate] == 4 * 1000  # of four shares
+        metrics.update(replace(ended, loads=()), RecordRows(), totals=ended.values)
+        found = scrape(metrics.url)
+        assert found["chakram_flows_active"] == found[rate] == 0
+        assert found["chakram_flows_started_total"] == 5
+        # The next run.
+        begun = snapshot(flows_started=1)
+        totals = snapshot(flows_started=6, flows_completed=3)
+        metrics.update(begun, RecordRows(), totals=totals.values)
+        assert scrape(metrics.url)["chakram_flows_active"] == 1
+    finally:
+        metrics.close()
 
 
 def page(metrics: AgentMetrics, path: str) -> dict[str, Any]:

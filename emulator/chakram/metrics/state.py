@@ -468,8 +468,16 @@ class MetricsState:
             drift = drift_ppm * 1e-6
             self._set("chakram_agent_clock_drift_ratio", (agent,), drift)
 
-    def set_counters(self, agent: str, values: Sequence[int]) -> None:
+    def set_counters(
+        self, agent: str, values: Sequence[int], *, of_run: Sequence[int] | None = None
+    ) -> None:
         """Set the counters of an agent, as ``chakram.records.counter_slots`` defines.
+
+        Args:
+            agent: The agent.
+            values: Its counters.
+            of_run: Its counters in the run in progress, if *values* include earlier
+                runs, whose messages may have been given up.
 
         Raises:
             ValueError: If the number of values is wrong.
@@ -485,9 +493,9 @@ class MetricsState:
                 if on_nics and name not in catalogue.NIC_METRICS:
                     continue
                 self._set(name, (agent, *own_labels), values[source] * factor)
-            active = values[layout.slot("flows_started")] - sum(
-                values[layout.slot(name)]
-                for name in ("flows_completed", "flows_failed")
+            own = values if of_run is None else of_run
+            active = own[layout.slot("flows_started")] - sum(
+                own[layout.slot(name)] for name in ("flows_completed", "flows_failed")
             )
             self._set("chakram_flows_active", (agent,), max(0, active))
 
