@@ -42,7 +42,7 @@ def listed_hosts(text: str, *, group: str | None = None) -> list[ListedHost]:
         ConfigError: If the list or file is invalid, or names a host twice.
     """
     path = Path(text)
-    if not (path.is_file() or "/" in text or path.suffix in _SUFFIXES):
+    if not (_is_file(path) or "/" in text or path.suffix in _SUFFIXES):
         if group is not None:
             raise ConfigError("--group", "a host list has no groups", "name a file")
         return [
@@ -62,6 +62,14 @@ def listed_hosts(text: str, *, group: str | None = None) -> list[ListedHost]:
     if len(hosts) > MAX_HOSTS:
         raise ConfigError(text, f"has more than {MAX_HOSTS} hosts")
     return hosts
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether a file exists; a long host list is no possible file name."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _of_hostfile(data: bytes, source: str) -> Iterator[ListedHost]:

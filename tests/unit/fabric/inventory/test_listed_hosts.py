@@ -57,6 +57,12 @@ def test_all_forms_list_the_same_hosts(tmp_path: Path, file: str) -> None:
     assert names(str(tmp_path / file)) == NAMES == names("gpu[01-02,10]")
 
 
+def test_a_host_list_may_be_longer_than_a_file_name() -> None:
+    text = f"gpu[{','.join(f'{number:03}' for number in range(1, 200, 2))}]"
+    assert len(text) > 255
+    assert names(text)[-2:] == ["gpu197", "gpu199"]
+
+
 def test_ansible_inventory_names_addresses(tmp_path: Path) -> None:
     (tmp_path / "hosts.json").write_text(FILES["hosts.json"])
     second = listed_hosts(str(tmp_path / "hosts.json"))[1]
