@@ -58,7 +58,10 @@ def listed_hosts(text: str, *, group: str | None = None) -> list[ListedHost]:
     else:
         hosts = list(_of_hostfile(data, text))
     if not hosts:
-        raise ConfigError(text, "names no host", "is it the right file?")
+        what = "names no host" if group is None else f"names no host of {group!r}"
+        raise ConfigError(
+            text, what, "is it the right file? Or give a host list, e.g. gpu[001-064]"
+        )
     if len(hosts) > MAX_HOSTS:
         raise ConfigError(text, f"has more than {MAX_HOSTS} hosts")
     return hosts
@@ -159,15 +162,30 @@ def _of_cloudai(data: bytes, source: str, group: str | None) -> Iterator[ListedH
             raise ConfigError(where, "is not a table", hint)
         if group not in (None, partition.get("name")):
             continue
+        for text, place in _nodes_of_partition(partition, where, hint):
+            for name in expand_host_list(text, where=place):
+                if name not in seen:  # partitions and groups may share nodes
+                    seen.add(name)
+                    yield ListedHost(name, name)
+
+
+def _nodes_of_partition(
+    partition: dict[str, Any], where: str, hint: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the host lists of a partition, each with its place.
+
+    Older files list the nodes of the partition, too. A partition may have no list,
+    because CloudAI asks Slurm for its nodes.
+    """
+    owners = [(partition, where)]
+    if "groups" in partition:
         groups = _member(partition, "groups", list, where, hint)
-        for inner, each in enumerate(groups):
-            place = f"{where}.groups[{inner}]"
-            nodes = _member(each, "nodes", list, place, hint)
-            for text in _names(nodes, f"{place}.nodes"):
-                for name in expand_host_list(text, where=f"{place}.nodes"):
-                    if name not in seen:  # partitions may share nodes
-                        seen.add(name)
-                        yield ListedHost(name, name)
+        owners += [(each, f"{where}.groups[{at}]") for at, each in enumerate(groups)]
+    for owner, place in owners:
+        if owner is partition and "nodes" not in owner:
+            continue
+        nodes = _names(_member(owner, "nodes", list, place, hint), f"{place}.nodes")
+        yield from ((each, f"{place}.nodes") for each in nodes)
 
 
 def _member(owner: Any, name: str, kind: type, where: str, hint: str) -> Any:

@@ -92,6 +92,20 @@ def test_a_group_limits_the_hosts(
         names(str(tmp_path / file), group)
 
 
+def test_partitions_of_cloudai_need_no_groups(tmp_path: Path) -> None:
+    file = tmp_path / "system.toml"
+    file.write_text(
+        '[[partitions]]\nname = "main"\nnodes = ["gpu[01-04]"]\n'
+        '[[partitions.groups]]\nname = "first"\nnodes = ["gpu[01-02]"]\n'
+        '[[partitions]]\nname = "late"\nnodes = ["gpu[05-06]"]\n'
+        '[[partitions]]\nname = "debug"\n'
+    )
+    assert names(str(file)) == [f"gpu0{number}" for number in range(1, 7)]
+    assert names(str(file), "late") == ["gpu05", "gpu06"]
+    with pytest.raises(ConfigError, match="names no host of 'debug'"):
+        names(str(file), "debug")
+
+
 def ansible(**changed: Any) -> str:
     return json.dumps({**ANSIBLE, **changed})
 
@@ -122,7 +136,9 @@ MALFORMED = [
     ("system.toml", "name = ", "system.toml", "is not TOML"),
     ("system.toml", "name = 1", "system.toml", "no list 'partitions'"),
     ("system.toml", "partitions = [1]", "partitions[0]", "is not a table"),
-    ("system.toml", "[[partitions]]", "partitions[0]", "no list 'groups'"),
+    ("system.toml", "[[partitions]]", "system.toml", "names no host"),
+    ("system.toml", "[[partitions]]\ngroups = 1", "partitions[0]", "list 'groups'"),
+    ("system.toml", "[[partitions]]\nnodes = 'n1'", "partitions[0]", "list 'nodes'"),
     (
         "system.toml",
         "[[partitions]]\n[[partitions.groups]]\nnodes = 'n1'",
