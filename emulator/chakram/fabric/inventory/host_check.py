@@ -7,6 +7,8 @@ from ipaddress import ip_interface
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
     from chakram.fabric.fabric_types.inventory_file import HostSettings, PortDefaults
     from chakram.fabric.inventory.host_port import HostPort
 
@@ -22,14 +24,17 @@ def check_ports(
         defaults: Defaults of the inventory.
     """
     for port in host.ports:
-        name = port.open.partition(":")[2]
+        kind, _, name = port.open.partition(":")
         netns = None if port.netns is None else str(port.netns)
         place = name if netns is None else f"{name} in {netns}"
-        matching = [
-            each for each in found if (each.interface, each.netns) == (name, netns)
-        ]
+        here = [each for each in found if each.netns == netns]
+        if kind == "verbs":
+            matching = _of_device(name, port.address.ip, here)
+        else:
+            matching = [each for each in here if each.interface == name]
         if not matching:
-            yield f"{place}: no such interface"
+            what = "interface has this RDMA device" if kind == "verbs" else ""
+            yield f"{place}: no {what or 'such interface'}"
             continue
         actual = matching[0]
         if not actual.is_up:
@@ -50,3 +55,19 @@ def check_ports(
                 f"{place}: runs at {actual.rate_bps / 1e9:g} Gbit/s, less than the "
                 f"{rate_bps / 1e9:g} Gbit/s in the inventory"
             )
+
+
+def _of_device(
+    device: str, address: IPv4Address | IPv6Address, found: Sequence[HostPort]
+) -> list[HostPort]:
+    """Return the interfaces of an RDMA device, those with the address if any has it.
+
+    Bonds, VLANs and devices in software are interfaces whose device is unknown.
+    """
+    possible = [each for each in found if each.rdma_device in (device, "")]
+    having = [
+        each
+        for each in possible
+        if address in {ip_interface(text).ip for text in each.addresses}
+    ]
+    return having or [each for each in possible if each.rdma_device]
