@@ -16,6 +16,8 @@ from chakram.foundation.errors import ConfigError
 _LIMIT_BYTES = 64 << 20
 _SLOTS = re.compile(r"(slots|max[-_]slots)=[0-9]{1,9}")
 _COUNT = re.compile(r":[0-9]{1,9}$")
+_ANSIBLE = re.compile(r"\[[A-Za-z_].*\]|---|[A-Za-z_][\w.-]*:|\S+\s.*\bansible_\w+=.*")
+"""Lines of Ansible's own inventories, in INI and in YAML."""
 _MEMBERS = 4
 _SUFFIXES = (".ini", ".json", ".toml", ".txt", ".yaml", ".yml")
 """Endings of files, which are no hosts even if the file does not exist."""
@@ -86,6 +88,12 @@ def _of_hostfile(data: bytes, source: str) -> Iterator[ListedHost]:
         if not words:
             continue
         where = f"{source}: line {number}"
+        if _ANSIBLE.fullmatch(" ".join(words)):
+            raise ConfigError(
+                where,
+                "is a line of an Ansible inventory, not a host",
+                f"name its JSON: ansible-inventory -i {source} --list > hosts.json",
+            )
         for word in words[1:]:
             if not _SLOTS.fullmatch(word):
                 raise ConfigError(
