@@ -42,6 +42,13 @@ def test_an_inventory_without_allocated_hosts_is_refused(
     assert "has no host of this allocation" in capsys.readouterr().err
 
 
+def test_an_agent_command_with_an_open_quote_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["launch", "show", "ssh", "h1", "--agent", "a'b"]) == 2
+    assert "--agent a'b: is not a command: no closing" in capsys.readouterr().err
+
+
 def test_a_bundle_that_cannot_be_written_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,10 +110,18 @@ class Launching:
 
         launcher(self.launch)
         parse_time(self.lease, where="--lease")
+        try:
+            agent = tuple(shlex.split(self.agent or ""))
+        except ValueError as error:
+            raise ConfigError(
+                f"--agent {self.agent}",
+                f"is not a command: {str(error).lower()}",
+                "e.g. --agent /opt/chakram/bin/chakram-agent",
+            ) from None
         return LaunchOptions(
             kind=self.launch,
             listen=self.listen,
-            agent=tuple(shlex.split(self.agent)) if self.agent else (),
+            agent=agent,
             options=tuple(self.launcher_option or ()),
             lease=self.lease,
             tolerate=self.tolerate,
