@@ -158,6 +158,7 @@ class _Traffic:
                     f"process group {name!r}",
                     "has only one rank, so its collectives send nothing; the first is "
                     f"{graph.locate(position)}",
+                    hint="correct the group, unless it had one rank in the job, too",
                 )
             if self._most_rootless.get(name, 0) > 1:
                 graph, position = self._rootless[name]
@@ -356,7 +357,7 @@ def summarize_warnings(warnings: Sequence[TraceWarning]) -> tuple[str, ...]:
     told = [(kind, alike) for kind, alike in kinds if alike]
     sentences = [
         f"MISLEADING: {alike[0].where}: {alike[0].found} "
-        f"({RULES[kind].remedy}) {_counted(kind, alike)}"
+        f"({alike[0].hint or RULES[kind].remedy}) {_counted(kind, alike)}"
         for kind, alike in told[:KINDS_LISTED]
     ]
     if others := told[KINDS_LISTED:]:

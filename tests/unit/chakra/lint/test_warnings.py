@@ -6,7 +6,12 @@ import pytest
 
 from chakram.chakra.lint import traffic_warnings
 from chakram.chakra.lint.computation_warnings import LintWarningKind, check_computation
-from chakram.chakra.lint.traffic_warnings import DAY_BYTES, LARGE_BYTES, check_traffic
+from chakram.chakra.lint.traffic_warnings import (
+    DAY_BYTES,
+    LARGE_BYTES,
+    check_traffic,
+    summarize_warnings,
+)
 from chakram.chakra.trace_warning import TraceWarning
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
@@ -198,6 +203,9 @@ def test_ranks_without_peers_cause_a_warning() -> None:
         LintWarningKind.LONE_RANK,
         "process group 'g'",
     )
+    # Files of further ranks would not help: the set has them all.
+    (sentence,) = summarize_warnings([warning])
+    assert "(correct the group, unless it had one rank in the job, too)" in sentence
 
 
 def test_collectives_without_a_group_cause_a_warning() -> None:
