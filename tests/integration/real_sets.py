@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from chakram.chakra.lint.problems import ProblemKind
 from chakram.chakra.trace_warning import WarningKind
+from chakram.trace.node import NO_SIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ def _symbolic(name: str, *, ranks: int, nodes: int, messages: int) -> Expected:
         path=f"msccl_custom_symbolic/{name}",
         ranks=ranks,
         nodes=nodes,
-        comm={"send": (messages, 0, 0), "receive": (messages, 0, 0)},
+        comm=dict.fromkeys(("send", "receive"), (messages, NO_SIZE, NO_SIZE)),
         producer="MSCCL converter",
         warnings=frozenset({WarningKind.NO_SIZE, WarningKind.COLLECTIVE_BODY}),
         problems=frozenset({ProblemKind.NO_SIZE}),

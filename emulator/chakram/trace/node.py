@@ -9,7 +9,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
 
 NO_SIZE = -1
-"""Size of a collective whose file states none. Such a collective cannot be replayed."""
+"""Size of a collective or message whose file states none. It cannot be replayed."""
 
 CPU_STREAM = -1
 """Stream number of CPU computation. GPU streams are numbered from 0."""

@@ -250,7 +250,7 @@ def _node_problems(
             "is a message of a rank with itself",
             "remove it: such a message does not use the network",
         )
-    if not node.comm_bytes:
+    if node.comm_bytes < 0:
         yield problem(
             ProblemKind.NO_SIZE,
             "is a message without a size",

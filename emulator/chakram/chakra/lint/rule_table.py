@@ -258,9 +258,10 @@ RULES: Final[dict[str, Rule]] = {
         ),
         (
             "empty-collective",
-            "a collective other than a barrier has 0 bytes on all members",
+            "a collective other than a barrier has 0 bytes on all members, or all "
+            "messages of a rank have",
             "check whether the producer lost comm_size; otherwise, remove the "
-            "collective",
+            "collective or the messages",
         ),
         (
             "ambiguous-messages",

@@ -133,6 +133,15 @@ class _Traffic:
                 f"is {graph.op(empty[0])} of 0 bytes, so it moves nothing",
                 len(empty),
             )
+        sent = [position for positions in messages.values() for position in positions]
+        if sent and not any(map(graph.comm_bytes, sent)):
+            yield warning_at(
+                LintWarningKind.EMPTY_COLLECTIVE,
+                graph,
+                min(sent),
+                "is a message of 0 bytes, as are all messages of this rank",
+                len(sent),
+            )
         yield from _ambiguous(graph, messages)
 
     def groups(self) -> Iterator[TraceWarning]:

@@ -336,8 +336,9 @@ class NodeReader:
         size = next(
             (name for name in ("comm_size", "tensor_size") if name in values), None
         )
-        if size is not None:
-            columns["comm_bytes"] = self._size(values, size, where)
+        columns["comm_bytes"] = (
+            NO_SIZE if size is None else self._size(values, size, where)
+        )
         peer = _integer(values, other, where) if other in values else -1
         # Some tools write "none" as a negative rank.
         if peer >= 0:

@@ -168,17 +168,17 @@ def measure_traffic(
     for done, rank in enumerate(sorted(graphs), start=1):
         shares: Counter[_Share] = Counter()
         for node in graphs[rank].nodes():
+            # Communication without a size counts as 0 bytes.
+            size_bytes = max(0, node.comm_bytes)
             if node.kind is NodeKind.COLLECTIVE and node.op is not None:
                 group = node.group or WORLD
-                # A collective without a size counts as 0 bytes.
-                size_bytes = max(0, node.comm_bytes)
                 root, splits = node.root or 0, node.splits
                 shares[_Share(node.op, group, size_bytes, root, splits)] += 1
             elif node.kind in (NodeKind.SEND, NodeKind.RECEIVE):
                 of = _of(traffic, node.kind.name.lower(), None)
-                of.sizes[node.comm_bytes] += 1
+                of.sizes[size_bytes] += 1
                 if node.kind is NodeKind.SEND:
-                    _send(traffic, of, rank, node.peer, node.comm_bytes, 1)
+                    _send(traffic, of, rank, node.peer, size_bytes, 1)
         for share, count in shares.items():
             _collective(traffic, share, count, rank, groups.get(share.group))
         if on_rank is not None:

@@ -48,6 +48,7 @@ def problems(*nodes: dict[str, Any], **groups: tuple[int, ...]) -> list[TraceWar
 
 def test_replayable_set_has_no_problems() -> None:
     assert problems(COLLECTIVE, SEND, {**COLLECTIVE, "group": "a"}, a=(0, 1)) == []
+    assert problems({**SEND, "comm_bytes": 0}) == []
     require_replayable({0: graph(COLLECTIVE)}, {WORLD: world_group(1)})
 
 
@@ -57,7 +58,7 @@ def test_replayable_set_has_no_problems() -> None:
         ({**COLLECTIVE, "group": "b"}, ProblemKind.UNKNOWN_GROUP),
         ({**COLLECTIVE, "group": "a"}, ProblemKind.NOT_A_MEMBER),
         ({**COLLECTIVE, "comm_bytes": NO_SIZE}, ProblemKind.NO_SIZE),
-        ({**SEND, "comm_bytes": 0}, ProblemKind.NO_SIZE),
+        ({**SEND, "comm_bytes": NO_SIZE}, ProblemKind.NO_SIZE),
         ({**SEND, "peer": None}, ProblemKind.NO_PEER),
         ({**SEND, "peer": 2}, ProblemKind.RANK_OUT_OF_RANGE),
         ({**SEND, "peer": 0}, ProblemKind.SELF_MESSAGE),

@@ -184,6 +184,16 @@ def test_collectives_without_bytes_cause_a_warning() -> None:
     assert of_traffic([collective(1, A2AV, size=0, splits=splits)], []) == []
 
 
+def test_empty_messages_cause_a_warning_if_a_rank_has_no_others() -> None:
+    empty = [send(1, 1, size=0), receive(2, 1, size=0)]
+    (warning,) = of_traffic(empty, [*empty, send(3, 0)])
+    assert (warning.kind, warning.rank, warning.count) == (
+        LintWarningKind.EMPTY_COLLECTIVE,
+        0,
+        2,
+    )
+
+
 def test_missing_roots_cause_a_warning() -> None:
     bare = [collective(k, BROADCAST, group="g") for k in range(3)]
     (warning,) = of_traffic(bare, bare[:1], g=(1, 0))[1:]

@@ -14,7 +14,7 @@ from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError
-from chakram.trace.node import NodeKind
+from chakram.trace.node import NO_SIZE, NodeKind
 from tests.full_decoder import read_fast, read_fully
 from tests.trace_bytes import collective, first, kinds, metadata, node, read
 
@@ -383,3 +383,10 @@ def test_messages_without_peer_or_size_are_reported() -> None:
     assert kinds(metadata(), node(1, SEND, comm_size=1)) == [WarningKind.NO_PEER]
     assert kinds(metadata(), node(1, RECV, comm_src=-1)) == [WarningKind.NO_PEER]
     assert kinds(metadata(), node(1, SEND, comm_dst=1)) == [WarningKind.NO_SIZE]
+    assert first(node(1, SEND, comm_dst=1)).comm_bytes == NO_SIZE
+
+
+def test_messages_may_be_empty() -> None:
+    empty = node(1, SEND, comm_dst=1, comm_size=0)
+    assert kinds(metadata(), empty) == []
+    assert first(empty).comm_bytes == 0
