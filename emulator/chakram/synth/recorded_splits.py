@@ -22,12 +22,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from chakram.chakra.sets.file_stores import is_archive
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import TraceError
 from chakram.program.matching import match_ranks
 
-_ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _LIMIT_BYTES = 64 * 2**20
 _LARGEST = 2**50
 
@@ -45,7 +45,7 @@ def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, .
     Raises:
         TraceError: If the file cannot be read or does not fit the group.
     """
-    if path.is_dir() or path.name.endswith(_ARCHIVES):
+    if path.is_dir() or is_archive(path):
         return _from_traces(path, nranks)
     raw = read_bounded(
         path,

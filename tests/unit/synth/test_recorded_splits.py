@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,18 @@ def test_splits_of_a_trace_set_give_its_dispatches_once(tmp_path: Path) -> None:
     again = {"law": "recorded", "splits": str(tmp_path / "a")}
     write_moe(tmp_path / "b", layers=3, experts=4, routing=again)
     assert read_splits(tmp_path / "b", nranks=2, token_bytes=1) == recorded
+
+
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz", "tar.bz2", "tar.xz"])
+def test_splits_are_read_from_all_archives_of_traces(
+    tmp_path: Path, suffix: str
+) -> None:
+    write_moe(tmp_path / "a", layers=1, routing={"law": "log_normal"})
+    compression = suffix.rpartition(".")[2].replace("tgz", "gz").replace("tar", "")
+    with tarfile.open(tmp_path / f"a.{suffix}", f"w:{compression}") as archive:
+        archive.add(tmp_path / "a", "a")
+    recorded = read_splits(tmp_path / f"a.{suffix}", nranks=2, token_bytes=1)
+    assert recorded == read_splits(tmp_path / "a", nranks=2, token_bytes=1)
 
 
 def test_a_trace_set_without_such_splits_is_refused(tmp_path: Path) -> None:
