@@ -167,7 +167,7 @@ RULES: Final[dict[str, Rule]] = {
         ),
         (
             "no-times",
-            "a host trace has no times, so computation takes no time",
+            "a host trace or some kernels have no times, so computation takes no time",
             "give the profile of the run: --kineto",
         ),
         (

@@ -54,6 +54,10 @@ class Profile:
         names: Name of each operation or label.
         process: The process id, or None if no event states it.
         has_ids: Whether any event has a record function id.
+        kernels_ns: Total duration of all kernels.
+        stray_kernels: Number of kernels that no known operation launched, as those of
+            CUDA graphs.
+        stray_ns: Total duration of these kernels.
     """
 
     source: str
@@ -64,6 +68,9 @@ class Profile:
     names: dict[int, str] = field(default_factory=dict)
     process: int | None = None
     has_ids: bool = False
+    kernels_ns: int = 0
+    stray_kernels: int = 0
+    stray_ns: int = 0
 
 
 class _Events:
@@ -87,7 +94,7 @@ def read_profile(chunks: Iterable[bytes], source: str) -> Profile:
     """
     events = _Events()
     function_of: dict[int, int] = {}
-    kernels: list[tuple[int, int, int, int]] = []
+    kernels: list[tuple[int | None, int, int, int]] = []
     for number, (offset, event) in enumerate(
         # Profilers write some argument names twice. The last value counts.
         JsonScanner(chunks, source=source, last_wins=True).elements("traceEvents")
@@ -107,15 +114,14 @@ def read_profile(chunks: Iterable[bytes], source: str) -> Profile:
         elif category in _KERNELS:
             external = _argument(event, "External id")
             stream = _argument(event, "stream")
-            if external is not None:
-                kernels.append(
-                    (
-                        external,
-                        stream or 0,
-                        _time_ns(event, "ts", where),
-                        _time_ns(event, "dur", where),
-                    )
+            kernels.append(
+                (
+                    external,
+                    stream or 0,
+                    _time_ns(event, "ts", where),
+                    _time_ns(event, "dur", where),
                 )
+            )
     return _profile(source, events, function_of, kernels)
 
 
@@ -146,7 +152,7 @@ def _profile(
     source: str,
     events: _Events,
     function_of: Mapping[int, int],
-    kernels: list[tuple[int, int, int, int]],
+    kernels: list[tuple[int | None, int, int, int]],
 ) -> Profile:
     profile = Profile(source=source, process=events.process)
     begin_ns = min(
@@ -164,8 +170,11 @@ def _profile(
         if events.is_operation[index]:
             profile.own[function] = Span(start_ns, own_ns[index])
     for external, stream, start_ns, duration_ns in kernels:
-        launched_by = function_of.get(external)
+        launched_by = None if external is None else function_of.get(external)
+        profile.kernels_ns += duration_ns
         if launched_by is None:
+            profile.stray_kernels += 1
+            profile.stray_ns += duration_ns
             continue
         streams = profile.kernels.setdefault(launched_by, {})
         before = streams.get(stream, Span(start_ns - begin_ns, 0))

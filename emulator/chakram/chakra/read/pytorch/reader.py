@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 _LONGEST_NAME = 200
+_STRAY_SHARE = 0.01
+"""Share of the time of all kernels that kernels without an operation may have."""
 _STRUCTURE = "[pytorch|profiler|execution_trace|"
 """Name prefix of the nodes for the process and its threads."""
 
@@ -347,6 +349,15 @@ class HostTrace:
                 profile.source,
                 "its events have no 'Record function id', so computation takes no time",
                 hint="record the profile with PyTorch 2.1 or later",
+            )
+        elif profile.stray_ns > _STRAY_SHARE * profile.kernels_ns:
+            self._noticed.warn(
+                WarningKind.NO_TIMES,
+                profile.source,
+                f"{profile.stray_kernels} of its kernels, with "
+                f"{profile.stray_ns / profile.kernels_ns:.1%} of the time of all, "
+                "state no operation that launched them, so they take no time",
+                hint="record without CUDA graphs, whose kernels have no operation",
             )
 
     def _say_that_it_is_empty(self) -> None:

@@ -94,6 +94,22 @@ def test_profile_without_ids_is_reported_to_have_no_times() -> None:
     assert "Record function id" in trace.warnings[0].found
 
 
+@pytest.mark.parametrize(("lost_us", "warned"), [(1, False), (50, True)])
+def test_kernels_without_an_operation_are_reported(lost_us: int, warned: bool) -> None:
+    launched = kernel(40, 10, 100, stream=7)
+    replayed = kernel(40, 110, lost_us, stream=7)  # as from a CUDA graph
+    del replayed["args"]["External id"]
+    trace = read(
+        groups(WORLD),
+        node(4, "aten::mm", rf_id=40),
+        profiled=profile(event(40, 0, 50), launched, replayed),
+    )
+    assert trace.graph.node(0).duration_ns == 100_000
+    found = [each.found for each in trace.warnings]
+    assert len(found) == warned
+    assert not warned or found[0].startswith("1 of its kernels, with 33.3% of the time")
+
+
 def test_the_profile_of_another_run_is_refused() -> None:
     other = profile(event(40, 1, 2, name="aten::add"))
     told = "node 4: is 'aten::mm' in the trace, but 'aten::add' in the profile"
