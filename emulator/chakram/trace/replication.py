@@ -137,11 +137,17 @@ def replicate(
                 for position, splits in uneven.items()
             },
         )
-    return Replicas(
-        graphs=graphs,
-        groups=made,
-        notes=(_note(graph.rank, nranks, shapes, messages),),
+    notes = [_note(graph.rank, nranks, shapes, messages)]
+    resized = sum(
+        len(splits.sent_bytes) != len(made[graphs[0].group(position) or WORLD].ranks)
+        for position, splits in uneven.items()
     )
+    if resized:
+        notes.append(
+            f"REPLICATED: {resized} uneven all-to-alls have even parts, because their "
+            "groups have another size than the recorded ones"
+        )
+    return Replicas(graphs=graphs, groups=made, notes=tuple(notes))
 
 
 def shape_of(ranks: Sequence[int]) -> Shape | None:
