@@ -28,6 +28,7 @@ from chakram.settings.quantities import (
     Rate,
     Ratio,
     Time,
+    TimeUnit,
     Whole,
     problem,
 )
@@ -169,7 +170,7 @@ class TraceFiles(Model):
     dependencies if the file has no others."""
     drop_missing_dependencies: bool = Field(default=False, strict=True)
     """Ignore dependencies on missing nodes."""
-    duration_unit_ns: Time | None = Field(
+    duration_unit_ns: TimeUnit | None = Field(
         default=None, alias="duration_unit", examples=["1ns"]
     )
     """Time unit of durations in the trace. Default: 1us."""

@@ -108,6 +108,27 @@ def parse_time(text: str, *, where: str) -> int:
     return _parse(text, units=TIME_UNITS, where=where, example="10us", kind="time")
 
 
+def parse_time_unit(text: str, *, where: str) -> int:
+    """Return nanoseconds from a positive time that has no fraction of a nanosecond.
+
+    Such a time is a factor of other times, so it must not be rounded.
+
+    Raises:
+        ConfigError: At *where*, if the text is not such a time.
+    """
+    time_ns = parse_time(text, where=where)
+    match = _NUMBER.match(text)
+    assert match is not None  # otherwise parse_time raises
+    number, unit = match.groups()
+    if time_ns < 1 or time_ns != Fraction(number) * TIME_UNITS[unit]:
+        raise ConfigError(
+            where,
+            f"{text!r} is not a whole number of nanoseconds above 0",
+            "use 1ns, and scale computation: compute.scale",
+        )
+    return time_ns
+
+
 def parse_flops(text: str, *, where: str) -> int:
     """Return floating-point operations per second from text such as ``989 TFLOPS``.
 

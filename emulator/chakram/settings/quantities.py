@@ -229,6 +229,17 @@ Time = Annotated[
 ]
 """Nanoseconds, at most 10**15."""
 
+TimeUnit = Annotated[
+    int,
+    BeforeValidator(_with_units(units.parse_time_unit, "time")),
+    Field(le=LONGEST_TIME_NS),
+    _TIME_TEXT,
+    _schema("time", units.TIME_UNITS),
+    Stretches.TIME,
+    Shown(units.exact_time),
+]
+"""Whole nanoseconds, above 0: a factor of other times."""
+
 ComputeRate = Annotated[
     int,
     PlainValidator(_with_units(units.parse_flops, "compute rate")),

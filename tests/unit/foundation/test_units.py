@@ -22,6 +22,7 @@ from chakram.foundation.units import (
     parse_rate,
     parse_size,
     parse_time,
+    parse_time_unit,
 )
 
 
@@ -45,6 +46,7 @@ from chakram.foundation.units import (
         (parse_rate, "400Gbit/s", 400 * 10**9),
         (parse_rate, "1e2 bps", 100),
         (parse_time, "10us", 10_000),
+        (parse_time_unit, "0.5us", 500),
         (parse_time, "1.5s", 1_500_000_000),
         (parse_time, "2min", 120 * 10**9),
         (parse_flops, "989 TFLOPS", 989 * 10**12),
@@ -64,6 +66,16 @@ def test_units_are_understood(parse, text: str, wanted: int) -> None:
         (parse_rate, "1gbps", "x: '1gbps' has an unknown unit 'gbps' (e.g. 400Gbit)"),
         (parse_rate, "1GBps", "x: '1GBps' has an unknown unit 'GBps' (e.g. 400Gbit)"),
         (parse_time, "soon", "x: 'soon' is not a time (e.g. 10us)"),
+        (parse_time_unit, "soon", "x: 'soon' is not a time (e.g. 10us)"),
+        *(
+            (
+                parse_time_unit,
+                text,
+                f"x: {text!r} is not a whole number of nanoseconds above 0 "
+                "(use 1ns, and scale computation: compute.scale)",
+            )
+            for text in ("0ns", "0.7ns", "1.0005us")
+        ),
         (parse_time, "-1s", "x: '-1s' is not a time (e.g. 10us)"),
         (parse_size, "1e999999999B", "x: '1e999999999B' is not a size (e.g. 64KiB)"),
     ],

@@ -153,7 +153,7 @@ class Reading:
             ReadOptions,
         )
         from chakram.chakra.trace_warning import WarningKind
-        from chakram.foundation.units import parse_time
+        from chakram.foundation.units import parse_time_unit
 
         for name in self.uncorrected or ():
             if name not in CORRECTIONS:
@@ -174,7 +174,7 @@ class Reading:
             drop_missing_dependencies=self.drop_missing_dependencies,
             duration_unit_ns=None
             if self.duration_unit is None
-            else parse_time(self.duration_unit, where="--duration-unit"),
+            else parse_time_unit(self.duration_unit, where="--duration-unit"),
             uncorrected=frozenset(map(WarningKind, self.uncorrected or ())),
             unnamed_groups=_unnamed_groups(self.unnamed_group or ()),
             dimensions=_sizes(self.dimensions),
