@@ -261,7 +261,7 @@ RULES: Final[dict[str, Rule]] = {
             "a collective other than a barrier has 0 bytes on all members, or all "
             "messages of a rank have",
             "check whether the producer lost comm_size; otherwise, remove the "
-            "collective or the messages",
+            "collective",
         ),
         (
             "ambiguous-messages",

@@ -141,6 +141,7 @@ class _Traffic:
                 min(sent),
                 "is a message of 0 bytes, as are all messages of this rank",
                 len(sent),
+                hint="check whether the producer lost comm_size",
             )
         yield from _ambiguous(graph, messages)
 
