@@ -117,8 +117,13 @@ class Cut:
         graphs: Mapping[int, TraceGraph],
         groups: Mapping[str, ProcessGroup],
         options: CutOptions,
+        *,
+        in_host_order: bool = False,
     ) -> None:
         """Select the ranks and nodes to keep.
+
+        *in_host_order* tells that the set was read from host traces, in which ids
+        determine steps.
 
         Raises:
             ConfigError: If the options name ranks, nodes or an iteration that do not
@@ -130,6 +135,7 @@ class Cut:
         self._graphs = graphs
         self._groups_before = groups
         self._options = options
+        self._in_host_order = in_host_order
         self.ranks = _kept_ranks(graphs, options)
         self.numbers = {
             rank: rank if options.keep_numbers else number
@@ -233,7 +239,9 @@ class Cut:
             graph = self._graphs[rank]
             inside = bytearray(b"\1" * len(graph))
             if options.iteration is not None:
-                inside = nodes_of_step(graph, options.iteration)
+                inside = nodes_of_step(
+                    graph, options.iteration, in_host_order=self._in_host_order
+                )
             if options.node_ids is not None:
                 first, last = options.node_ids
                 for position in range(len(graph)):

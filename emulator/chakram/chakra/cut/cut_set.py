@@ -9,6 +9,7 @@ from pathlib import Path
 
 from chakram.chakra.cut.cut import Cut, CutOptions, CutRank, Dropped
 from chakram.chakra.read.groups import encode_group_file
+from chakram.chakra.read.producers import Producer
 from chakram.chakra.sets.find_files import find_trace_set
 from chakram.chakra.sets.trace_set import TraceSet
 from chakram.chakra.write.compatibility import GraphCompatibility
@@ -80,7 +81,12 @@ def write_cut(
     left: list[RankLeft] = []
     notes = _Notes()
     with new_trace_set(folder, prefix=prefix, force=force) as new:
-        cut = Cut(traces.graphs, traces.groups, options)
+        cut = Cut(
+            traces.graphs,
+            traces.groups,
+            options,
+            in_host_order=traces.producer == Producer.PYTORCH_HOST,
+        )
         groups = {
             cut.renamed.get(name, name): members
             for name, members in cut.groups.items()

@@ -3,33 +3,39 @@
 The profiler marks every step with a node ``ProfilerStep#N``. Nodes that start during a
 step belong to it. Nothing else in a trace shows where an iteration ends: a repeating
 structure can also be a layer or a micro-batch.
+
+In host traces, ids ascend in the order in which the host started operations. So the
+ids from that of a marker to that of the next one belong to its step, even if kernels
+start later, and without a profile.
 """
 
 from __future__ import annotations
 
-import re
-
 from chakram.foundation.errors import TraceError
 from chakram.trace.graph import TraceGraph
+from chakram.trace.host_nodes import STEP, host_id
 
-_STEP = re.compile(r"ProfilerStep\s?#\s?([0-9]{1,18})")
 _SHOWN = 8
 _BY_NODES = "use --nodes FIRST..LAST to cut by node ids"
 
 
 def is_step(name: str) -> bool:
     """Return whether a node with this name marks a step."""
-    return _STEP.fullmatch(name) is not None
+    return STEP.fullmatch(name) is not None
 
 
-def nodes_of_step(graph: TraceGraph, step: int) -> bytearray:
+def nodes_of_step(
+    graph: TraceGraph, step: int, *, in_host_order: bool = False
+) -> bytearray:
     """Return, by position, whether a node belongs to a step.
 
-    A step ends when the next step starts. The last step lasts as long as its marker.
+    A step ends when the next step starts. The last step lasts as long as its marker, or
+    to the end of a host trace.
 
     Args:
         graph: The trace of one rank.
         step: Number of the step, as the profiler counts it.
+        in_host_order: Whether the trace was a host trace, so that ids determine steps.
 
     Raises:
         TraceError: If there are no markers, if this step has none, or if times are
@@ -44,6 +50,8 @@ def nodes_of_step(graph: TraceGraph, step: int) -> bytearray:
             f"has no ProfilerStep#{step}",
             f"steps in this trace: {shown}{more}",
         )
+    if in_host_order:
+        return _by_ids(graph, markers, step)
     start_ns, end_ns = _window(graph, markers, step)
     communicates = set(graph.communication())
     inside = bytearray(len(graph))
@@ -60,11 +68,20 @@ def nodes_of_step(graph: TraceGraph, step: int) -> bytearray:
     return inside
 
 
+def _by_ids(graph: TraceGraph, markers: dict[int, int], step: int) -> bytearray:
+    """Return the nodes with ids from that of the marker to that of the next marker."""
+    first = graph.node_id(markers[step])
+    others = map(graph.node_id, markers.values())
+    last = min((each for each in others if each > first), default=None)
+    ids = [host_id(graph.node_id(position)) for position in range(len(graph))]
+    return bytearray(first <= each and (last is None or each < last) for each in ids)
+
+
 def _markers(graph: TraceGraph) -> dict[int, int]:
     """Return the position of the marker of every step."""
     markers: dict[int, int] = {}
     for position in range(len(graph)):
-        match = _STEP.fullmatch(graph.name(position))
+        match = STEP.fullmatch(graph.name(position))
         if match is None:
             continue
         if int(match[1]) in markers:

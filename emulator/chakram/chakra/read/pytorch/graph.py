@@ -20,9 +20,10 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
+from chakram.chakra.read.pytorch.host import HostNode
 from chakram.chakra.read.pytorch.kineto import Profile, Span
 from chakram.chakra.read.pytorch.operations import WAIT
 from chakram.chakra.read.pytorch.tensor_values import check_size
@@ -30,12 +31,8 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
+from chakram.trace.host_nodes import MOST_ID, PART_SHIFT
 from chakram.trace.node import CPU_STREAM, NodeKind
-
-# Bit position of the stream number in the ids of a node's parts. PyTorch numbers its
-# nodes from 1.
-_STREAM_SHIFT: Final = 40
-_MOST_ID: Final = 1 << _STREAM_SHIFT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +100,7 @@ class HostGraph:
         for number, (stream, span) in enumerate(parts):
             if not span.duration_ns:
                 continue
-            node_id = item.node_id | number << _STREAM_SHIFT
+            node_id = item.node_id | number << PART_SHIFT
             self._builder.add(
                 node_id=node_id,
                 kind=NodeKind.COMPUTE,
@@ -115,9 +112,27 @@ class HostGraph:
                 stream=CPU_STREAM if stream is None else stream,
             )
 
+    def add_step(self, node: HostNode) -> None:
+        """Add the marker of a step, which nothing waits for.
+
+        Raises:
+            TraceError: If its id is repeated or too large.
+        """
+        self._check_id(node.node_id)
+        spans = {} if self._profile is None else self._profile.spans
+        span = spans.get(node.rf_id)
+        self._builder.add(
+            node_id=node.node_id,
+            kind=NodeKind.PASS,
+            name=node.name,
+            file_offset=node.offset,
+            duration_ns=0 if span is None else span.duration_ns,
+            start_ns=None if span is None else span.start_ns,
+        )
+
     def add_wait(self, transfers: Sequence[int]) -> None:
         """Add a wait that only the profile shows, for the transfers with these ids."""
-        node_id = transfers[0] | 1 << _STREAM_SHIFT
+        node_id = transfers[0] | 1 << PART_SHIFT
         self._builder.add(
             node_id=node_id,
             kind=NodeKind.PASS,
@@ -212,9 +227,9 @@ class HostGraph:
         return {}
 
     def _check_id(self, node_id: int) -> None:
-        if node_id >= _MOST_ID:
+        if node_id >= MOST_ID:
             raise TraceError(
-                self._source, f"has node id {node_id}", f"use node ids below {_MOST_ID}"
+                self._source, f"has node id {node_id}", f"use node ids below {MOST_ID}"
             )
 
 

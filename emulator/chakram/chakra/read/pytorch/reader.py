@@ -36,6 +36,7 @@ from chakram.chakra.read.pytorch.operations import (
 from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.trace_warning import WarningKind, WarningLog
 from chakram.foundation.errors import ForeignProfile, TraceError, UnsupportedTrace
+from chakram.trace.host_nodes import STEP
 
 if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.kineto import Profile
@@ -88,6 +89,7 @@ class HostTrace:
         self._labels: list[tuple[int, int]] = []
         self._first_label: str | None = None
         self._work: list[Work] = []
+        self._steps: list[HostNode] = []
         self._operations = 0
         self._initial: list[InitialGroup] = []
         self._noticed = WarningLog(rank=rank, uncorrected=())
@@ -130,7 +132,7 @@ class HostTrace:
         self._warn_of_missing_times()
         for kind, where, found in groups.warnings:
             self._noticed.warn(kind, where, found)
-        if not len(graph):
+        if len(graph) == len(self._steps):
             self._say_that_it_is_empty()
         return RankTrace(
             graph=graph,
@@ -167,26 +169,34 @@ class HostTrace:
             node = host_node(raw, offset=offset, source=self._source)
             text = node.inputs[0] if node.inputs else None
             self._initial += initial_groups(text, node.where)
+        elif STEP.fullmatch(name):
+            node = host_node(raw, offset=offset, source=self._source)
+            self._steps.append(node)
+            if self._profile is not None:
+                self._check_name(offset, raw, node.rf_id, self._profile)
         elif self._profile is not None:
-            self._take_work(offset, raw)
+            self._take_work(offset, raw, self._profile)
 
-    def _take_work(self, offset: int, raw: Mapping[str, Any]) -> None:
-        assert self._profile is not None  # checked by the caller
-        rf_id = quick_rf_id(raw)
-        if rf_id is None:
-            return
-        called = self._profile.names.get(rf_id, raw["name"])
+    def _check_name(
+        self, offset: int, raw: Mapping[str, Any], rf_id: int, profile: Profile
+    ) -> None:
+        """Refuse a profile in which a node has another name."""
+        called = profile.names.get(rf_id, raw["name"])
         if called != raw["name"]:
             raise ForeignProfile(
                 f"{self._source}: offset {offset}: node {raw.get('id')}",
                 f"is {raw['name'][:60]!r} in the trace, but {called[:60]!r} in the "
-                f"profile {self._profile.source}",
+                f"profile {profile.source}",
                 "name the profile of this run and rank (kineto), or move this profile "
                 "away",
             )
-        if rf_id in self._profile.kernels or (
-            not self._profile.kernels and rf_id in self._profile.own
-        ):
+
+    def _take_work(self, offset: int, raw: Mapping[str, Any], profile: Profile) -> None:
+        rf_id = quick_rf_id(raw)
+        if rf_id is None:
+            return
+        self._check_name(offset, raw, rf_id, profile)
+        if rf_id in profile.kernels or (not profile.kernels and rf_id in profile.own):
             node = host_node(raw, offset=offset, source=self._source)
             self._work.append(
                 Work(
@@ -284,9 +294,10 @@ class HostTrace:
             waited_ns=waited_ns,
         )
         names = groups.names_of(transfers, inferred)
-        items: list[tuple[int, Work | tuple[Transfer, str | None]]] = [
+        items: list[tuple[int, HostNode | Work | tuple[Transfer, str | None]]] = [
             (each.node_id, each) for each in self._work
         ]
+        items += [(each.node_id, each) for each in self._steps]
         items += [
             (each.node.node_id, (each, group))
             for each, group in zip(transfers, names, strict=True)
@@ -297,6 +308,8 @@ class HostTrace:
                 graph.add_wait(waits[node_id])
             if isinstance(item, Work):
                 graph.add_work(item)
+            elif isinstance(item, HostNode):
+                graph.add_step(item)
             else:
                 graph.add_transfer(*item)
         lost, asynchronous = graph.without_wait()
