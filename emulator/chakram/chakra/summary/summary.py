@@ -236,7 +236,7 @@ def _rank(
         if node.kind is NodeKind.COMPUTE:
             computation[kernel_class(node.name, node.op_type)] += 1
         elif node.kind is NodeKind.COLLECTIVE:
-            communication[str(node.op)] += 1
+            communication[str(node.collective)] += 1
     messages = kinds[NodeKind.SEND] + kinds[NodeKind.RECEIVE]
     return RankSummary(
         rank=graph.rank,

@@ -170,10 +170,10 @@ def measure_traffic(
         for node in graphs[rank].nodes():
             # Communication without a size counts as 0 bytes.
             size_bytes = max(0, node.comm_bytes)
-            if node.kind is NodeKind.COLLECTIVE and node.op is not None:
+            if node.kind is NodeKind.COLLECTIVE and (op := node.collective):
                 group = node.group or WORLD
                 root, splits = node.root or 0, node.splits
-                shares[_Share(node.op, group, size_bytes, root, splits)] += 1
+                shares[_Share(op, group, size_bytes, root, splits)] += 1
             elif node.kind in (NodeKind.SEND, NodeKind.RECEIVE):
                 of = _of(traffic, node.kind.name.lower(), None)
                 of.sizes[size_bytes] += 1

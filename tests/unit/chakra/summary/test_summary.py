@@ -9,10 +9,11 @@ from chakram.chakra.summary.summary import summarize
 from chakram.chakra.summary.traffic import largest_pairs
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.split_sizes import Splits
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
-from tests.made_graphs import job, send
+from tests.made_graphs import collective, job, send
 
 GROUPS = {
     WORLD: world_group(2),
@@ -60,6 +61,21 @@ def test_nodes_and_times_are_counted_by_rank() -> None:
     assert [rank.num_ops for rank in got.per_rank] == [3, 3]
     assert got.durations["compute"].cdf == ((5, 1), (6, 2))
     assert got.without_duration == {"collective": 8, "send": 1}
+
+
+def test_uneven_all_to_alls_are_counted_as_in_a_run() -> None:
+    splits = Splits((1, 5), (1, 5))
+    rows = [
+        collective(1, CollectiveOp.ALL_TO_ALL, size=6, splits=splits),
+        collective(2, CollectiveOp.ALL_TO_ALL, size=6),
+    ]
+    got = summarize(job(rows, rows), {WORLD: world_group(2)})
+    assert got.per_rank[0].communication == {
+        "p2p": 0,
+        "all_to_all_v": 1,
+        "all_to_all": 1,
+    }
+    assert {row.what for row in got.communication} == {"all_to_all_v", "all_to_all"}
 
 
 def test_communication_is_grouped_by_group_size() -> None:

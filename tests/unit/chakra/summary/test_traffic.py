@@ -9,6 +9,7 @@ import pytest
 from chakram.chakra.summary.traffic import PATH_MTU, Traffic, Work, measure_traffic
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.split_sizes import Splits
 from chakram.plan.wire_cost import wire_bytes
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
@@ -53,6 +54,13 @@ def test_all_to_all_is_sent_equally_to_all_others() -> None:
     assert of.wire_bytes == 12 * wire_bytes(KIB, path_mtu=PATH_MTU)
     assert of.algorithms == {"direct"}
     assert traffic.messages == {KIB: 12}
+
+
+@pytest.mark.parametrize("op", [CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V])
+def test_all_to_alls_with_splits_are_uneven_in_all_formats(op: CollectiveOp) -> None:
+    splits = Splits((1, 5), (1, 5))
+    traffic = measured(2, collective(op, 6, splits=splits))
+    assert [work.what for work in traffic.work] == ["all_to_all_v"]
 
 
 def test_large_all_reduce_uses_a_ring() -> None:
