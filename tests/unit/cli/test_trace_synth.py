@@ -68,6 +68,11 @@ def test_every_key_is_an_option_with_its_help(kind: str) -> None:
             assert " ".join(words) in " ".join(text.split())
 
 
+def test_kinds_may_be_spelled_as_in_files(tmp_path: Path) -> None:
+    run("one_to_all", "--ranks", 3, "--out", tmp_path)
+    assert load_trace_set(tmp_path).nranks == 3
+
+
 def test_all_kinds_are_listed() -> None:
     text = run("--help")
     assert all(kind.replace("_", "-") in text for kind in KINDS)
@@ -121,6 +126,15 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     text = refused(*("moe", "--out", tmp_path / "x", "--ep", 3, "--experts", 8))
     assert "ep: 3 ranks do not divide 8 experts" in text
     assert not (tmp_path / "x").exists()
+
+
+def test_values_that_are_not_yaml_are_reported_with_their_option(
+    tmp_path: Path,
+) -> None:
+    out = ("--out", tmp_path / "x", "--ranks", 4)
+    text = refused("collectives", *out, "--stream", "{op: all_reduce")
+    assert text.startswith("--stream [{op: all_reduce]: is not YAML")
+    assert refused("incast", *out, "--size", "[").startswith("--size [: is not YAML")
 
 
 def test_groups_are_listed_by_purpose_and_size(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -63,9 +63,9 @@ class _Kinds(TyperGroup):
             return None
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(
-            name=cmd_name,
+            name=_dashed(kind),
             help=KINDS[kind].__doc__,
-            epilog=examples_text(f"trace synth {cmd_name}"),
+            epilog=examples_text(f"trace synth {_dashed(kind)}"),
         )(_verb(kind, KINDS[kind]))
         return typer.main.get_command(single)
 
@@ -85,10 +85,11 @@ def _verb(kind: str, model: type[SynthTrace]) -> Callable[..., None]:
     keys = {name: each for name, each in _options(model).items() if name != "synth"}
 
     def verb(out: Path, force: bool, as_json: bool, **values: Any) -> None:
-        given: dict[str, str] = {}
-        for name, value in values.items():
-            if value is not None:
-                given[keys[name].key] = keys[name].as_yaml(value)
+        given = {
+            keys[name]: keys[name].as_yaml(value)
+            for name, value in values.items()
+            if value is not None
+        }
         _write(_trace(kind, given), out, force=force, as_json=as_json)
 
     parameters = [_parameter("out", _Out)]
@@ -103,7 +104,7 @@ def _verb(kind: str, model: type[SynthTrace]) -> Callable[..., None]:
 
 
 class _Option:
-    """An option: its key in an experiment file, and its declaration for typer."""
+    """An option: its name, its key in a file, and its declaration for typer."""
 
     def __init__(self, key: str, field: FieldInfo, name: str) -> None:
         self.key = key
@@ -123,6 +124,7 @@ class _Option:
             settings["param_decls"] = (option,)
             settings["metavar"] = _metavar(name, field)
         declarations = settings.pop("param_decls")
+        self.name = declarations[0].partition("/")[0]
         self._is_path = name == "splits"
         self.annotation = Annotated[base, typer.Option(*declarations, **settings)]
 
@@ -209,7 +211,7 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
+def _trace(kind: str, given: Mapping[_Option, str]) -> SynthTrace:
     """Return parameters of a synthetic trace, or raise one error with all mistakes."""
     from pydantic import ValidationError
 
@@ -219,8 +221,8 @@ def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
 
     source = f"chakram trace synth {_dashed(kind)}"
     document = Document(data={"synth": kind})
-    for key, value in given.items():
-        override(document, key, value)
+    for option, value in given.items():
+        override(document, option.key, value, option=f"{option.name} {value}")
     try:
         trace = KINDS[kind].model_validate(document.data)
     except ValidationError as error:
