@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +16,13 @@ from rich.table import Column, Table
 from chakram.cli.common import options
 from chakram.cli.common.console_styles import Console, facts_table
 from chakram.cli.common.progress import ProgressReporter
+from chakram.foundation.errors import InputError
 from chakram.foundation.ip_addresses import IPV6
 from chakram.foundation.units import about_size, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
+    from chakram.plan.plan import Plan
     from chakram.preparation.plan_summary import PlanSummary
 
 
@@ -63,12 +67,28 @@ def _summary(
 
         save_plan(save, settings, resolved.jobs)
     progress.phase("placing ranks")
+    planned = resolved.expected_plan("plan")
     return summarize_plan(
-        resolved.expected_plan("plan"),
+        planned,
         resolved.jobs,
         dilation=settings.dilation,
-        warnings=resolved.warnings(),
+        warnings=[*resolved.warnings(), *_refusals(settings, planned)],
     )
+
+
+def _refusals(settings: Experiment, planned: Plan) -> Iterator[str]:
+    """Yield why a run would refuse this plan, which a simulation accepts."""
+    from chakram.preparation.link_fault_times import refuse_faults_of_runs
+    from chakram.preparation.planning import refuse_neighbors_on_one_port
+
+    checks = [partial(refuse_faults_of_runs, settings)]
+    if settings.fabric.has_switches:
+        checks.append(partial(refuse_neighbors_on_one_port, planned))
+    for check in checks:
+        try:
+            check()
+        except InputError as error:
+            yield f"chakram run refuses this: {error}"
 
 
 def _show(summary: PlanSummary) -> None:

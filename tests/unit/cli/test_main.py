@@ -167,6 +167,28 @@ def test_ports_of_several_shards_are_named_in_a_plan(
     assert f"divided ports {divided}" in lines
 
 
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ([], None),
+        (["jobs[0].placement={ranks_per_port: 2}"], "share port"),
+        (
+            ["faults={links: [{link: h0-leaf0, kind: pause_storm, classes: [3]}]}"],
+            "switches know no",
+        ),
+    ],
+)
+def test_a_plan_tells_what_a_run_would_refuse(
+    changes: list[str], refusal: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [word for each in changes for word in ("--set", each)]
+    assert main(["plan", QUICKSTART, "--json", *options]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    refused = [each for each in warnings if each.startswith("chakram run refuses")]
+    assert len(refused) == (refusal is not None)
+    assert refusal is None or refusal in refused[0]
+
+
 def test_a_simulation_leaves_a_run_directory(
     small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
