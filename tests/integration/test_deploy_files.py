@@ -91,6 +91,16 @@ def test_the_unit_starts_an_agent_with_limits() -> None:
     assert options.tls is not None
 
 
+def test_a_unit_may_have_addresses_of_ipv6(capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = ["--listen", "[::]:7411", "--allow", "::1/128"]
+    assert main(["launch", "systemd", *wanted]) == 0
+    text = capsys.readouterr().out.replace("\\\n", " ")
+    (line,) = re.findall(r"^ExecStart=\S+ (.*)$", text, re.MULTILINE)
+    options = serve_options(parser().parse_args(line.split()))
+    assert options.listen == "[::]:7411"
+    assert [str(each) for each in options.policy.allow] == ["::1/128"]
+
+
 @pytest.mark.parametrize(
     ("file", "arguments"),
     [

@@ -15,6 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from chakram.foundation.errors import ConfigError
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,250}")
+_ADDRESS = re.compile(r"[][A-Za-z0-9._:/-]{1,250}")
+"""Addresses and prefixes. Those of IPv6 may begin with a bracket or a colon."""
 _AGENTS = "chakram-agents"
 
 
@@ -43,14 +45,14 @@ def systemd_unit(
     Raises:
         ConfigError: If a value is not a word.
     """
-    limits = [f"--allow {_word('--allow', each)}" for each in allow]
+    limits = [f"--allow {_word('--allow', each, _ADDRESS)}" for each in allow]
     if max_rate is not None:
         limits.append(f"--max-rate {_word('--max-rate', max_rate)}")
     return (
         _templates()
         .get_template("agent.service.j2")
         .render(
-            listen=_word("--listen", listen),
+            listen=_word("--listen", listen, _ADDRESS),
             limits="".join(f" {each}" for each in limits),
         )
     )
@@ -109,13 +111,13 @@ def kubernetes_manifests(
     )
 
 
-def _word(option: str, text: str) -> str:
+def _word(option: str, text: str, allowed: re.Pattern[str] = _WORD) -> str:
     """Return a text that needs no quotes in any of the file formats.
 
     Raises:
         ConfigError: If it is not one.
     """
-    if not _WORD.fullmatch(text):
+    if not allowed.fullmatch(text):
         raise ConfigError(
             f"{option} {text!r}", "is not a name or address", "remove spaces and quotes"
         )
