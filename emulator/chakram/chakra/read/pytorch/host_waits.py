@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
@@ -95,17 +96,16 @@ def _waits_of(
         return {}
     long_ns = _STILL * median(after_ns - before_ns for before_ns, after_ns, _ in gaps)
     found: dict[int, list[int]] = {}
+    by_end = sorted((end_ns, each) for each, end_ns in ends.items())
+    ends_ns = [end_ns for end_ns, _ in by_end]
     for before_ns, after_ns, node_id in gaps:
         if after_ns - before_ns < long_ns:
             continue
         # The host continues soon after the transfer that it waits for has ended. So
         # that end must be in the second half of the gap.
         middle_ns = (before_ns + after_ns) // 2
-        ended = [
-            each
-            for each, end_ns in ends.items()
-            if each < node_id and middle_ns < end_ns <= after_ns
-        ]
+        first, last = bisect_right(ends_ns, middle_ns), bisect_right(ends_ns, after_ns)
+        ended = sorted(each for _, each in by_end[first:last] if each < node_id)
         if ended:
             found[node_id] = ended
     return found

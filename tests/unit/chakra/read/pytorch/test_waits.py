@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from chakram.chakra.read.pytorch.host_waits import waits_from_profile
+from chakram.chakra.read.pytorch.kineto import Profile, Span
 from chakram.chakra.trace_warning import WarningKind
 from chakram.trace.node import NodeKind
 from tests.unit.chakra.read.pytorch.hosts import (
@@ -134,6 +138,33 @@ def test_a_host_that_waits_for_another_operation_is_not_waiting_for_this() -> No
     got = read(*rows, profiled=profile(*events))
     assert after(list(got.graph.nodes()), 17) == {14, 15}
     assert got.warnings == ()
+
+
+@pytest.mark.slow
+def test_many_waits_take_time_in_proportion_to_their_number() -> None:
+    transfers: list[Any] = []
+    spans: dict[int, Span] = {}
+    work: list[tuple[int, int]] = []
+    for start_us in range(0, 20_000_000, 1_000):
+        for offset_us in (0, 11, 22):
+            work.append((start_us + offset_us, start_us + offset_us))
+            spans[start_us + offset_us] = Span((start_us + offset_us) * 1_000, 10_000)
+        posted, ran = start_us + 33, start_us + 34
+        spans[posted] = Span(posted * 1_000, 1_000)
+        spans[ran] = Span(ran * 1_000, 900_000)
+        transfers.append(
+            SimpleNamespace(
+                node=SimpleNamespace(node_id=posted),
+                what=SimpleNamespace(is_async=True, sequence=None),
+                label=ran,
+                rf_ids=(posted,),
+            )
+        )
+    begun_s = time.process_time()
+    waits = waits_from_profile(transfers, work, Profile(source="x", spans=spans))
+    assert time.process_time() - begun_s < 2
+    assert len(waits) == len(transfers) - 1
+    assert waits[1_000] == [33]
 
 
 def test_recorded_waits_and_devices_need_no_profile() -> None:
