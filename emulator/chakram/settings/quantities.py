@@ -341,8 +341,12 @@ WorkingPath = Annotated[
 """A path. A relative path starts at the current working directory."""
 
 
-PORT_KINDS = ("udp", "packet", "verbs", "memory")
+PORT_KINDS = ("udp", "verbs", "memory")
+"""Kinds of ports that agents open. Those of ``memory`` are for tests."""
 _INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+# IB_DEVICE_NAME_MAX of Linux is 64 with the final zero. Names of devices contain the
+# place on the PCI bus, e.g. roceP22p195s0f1v12.
+_DEVICE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 
 
 def _port_specification(value: object) -> str:
@@ -351,10 +355,12 @@ def _port_specification(value: object) -> str:
     if not colon or kind not in PORT_KINDS:
         raise problem(
             f"{value!r} is not a port specification",
-            f"e.g. udp:ens1f0; kinds: {', '.join(PORT_KINDS)}",
+            "e.g. udp:ens1f0, or verbs:mlx5_0",
         )
-    if kind != "memory" and _INTERFACE_NAME.fullmatch(name) is None:
+    if kind == "udp" and _INTERFACE_NAME.fullmatch(name) is None:
         raise problem(f"{name!r} is not the name of an interface", "e.g. udp:ens1f0")
+    if kind == "verbs" and _DEVICE_NAME.fullmatch(name) is None:
+        raise problem(f"{name!r} is not the name of a device", "e.g. verbs:mlx5_0")
     return text
 
 

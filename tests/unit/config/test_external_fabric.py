@@ -74,6 +74,9 @@ def test_a_link_of_two_has_no_address_that_is_not_a_ports() -> None:
         ("netns: /run/netns/p1", "mtu: 9000", "has no netns"),
         ("netns: /run/netns/p1", "netns: /run/netns/p0", "shares a network namespace"),
         ("udp:ens1f1", "tcp:ens1f1", "is not a port specification"),
+        ("udp:ens1f1", "packet:ens1f1", "is not a port specification"),
+        ("udp:ens1f1", "verbs:../etc", "'../etc' is not the name of a device"),
+        ("udp:ens1f1", "udp:roceP22p195s0f1v12", "not the name of an interface"),
         ("udp:ens1f1", "udp:../etc", "'../etc' is not the name of an interface"),
         ("192.0.2.11:7411", "192.0.2.11", "is not the address of an agent"),
         ("192.0.2.11:7411", "192.0.2.11:74110", "is not the address of an agent"),
@@ -89,6 +92,11 @@ def test_a_link_of_two_has_no_address_that_is_not_a_ports() -> None:
 def test_a_mistake_in_an_external_fabric(old: str, new: str, expected: str) -> None:
     assert old in EXTERNAL
     assert expected in mistakes_of(EXTERNAL.replace(old, new, 1))
+
+
+def test_names_of_devices_may_be_longer_than_those_of_interfaces() -> None:
+    text = EXTERNAL.replace("udp:ens1f1", "verbs:roceP22p195s0f1v12", 1)
+    assert parse_experiment(text).fabric
 
 
 def test_agents_on_other_machines_need_certificates() -> None:
