@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pyroute2 import IPRoute
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 
 from chakram.fabric.inventory.host_port import HostPort
 from chakram.fabric.labs.enter_namespace import run_in_namespace
@@ -56,8 +57,7 @@ def _ports_here(netns: str | None) -> Iterator[HostPort]:
         links = list(route.get_links())
         for each in route.get_addr():
             if each["scope"] < _LINK_SCOPE:
-                text = f"{each.get_attr('IFA_ADDRESS')}/{each['prefixlen']}"
-                addresses.setdefault(each["index"], []).append(text)
+                addresses.setdefault(each["index"], []).append(address_of(each))
     for link in links:
         if link["flags"] & _LOOPBACK:
             continue
@@ -75,6 +75,16 @@ def _ports_here(netns: str | None) -> Iterator[HostPort]:
             numa_node=None if device is None else numa_node_of(device),
             rdma_device="" if device is None else rdma_device_of(device),
         )
+
+
+def address_of(message: ifaddrmsg) -> str:
+    """Return an address of an interface, with its prefix length.
+
+    On a link with one peer, IFA_ADDRESS is that of the peer. Addresses of IPv6 without
+    a peer have no IFA_LOCAL.
+    """
+    address = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
+    return f"{address}/{message['prefixlen']}"
 
 
 def numa_node_of(device: Path) -> int | None:
