@@ -271,7 +271,7 @@ def _choose(
         )
     (prefix,) = fitting
     files = sets[prefix]
-    if sets is json and len(files) == 1:
+    if sets is json and len(files) == 1 and not only:
         # The number of a single file may be a version instead of a rank.
         files = {0: next(iter(files.values()))}
     _check_ranks(files, f"{store.place}/{prefix}", only)

@@ -132,6 +132,9 @@ class Profiles:
         if self._files is None:
             return None
         store, files = self._files
+        if len(files) == len(self.found.files) == 1:
+            # A single trace counts as that of rank 0, whatever number its name has.
+            rank = next(iter(files))
         if rank not in files:
             raise TraceError(
                 store.place,

@@ -184,6 +184,26 @@ def test_profiles_of_neighbors_do_not_stop_a_lone_trace(
         load_trace_set(tmp_path / "resnet_et.json", kineto=given)
 
 
+def test_the_only_recorded_rank_may_be_any(tmp_path: Path) -> None:
+    (tmp_path / "host_2.json").write_bytes(host(2))
+    (tmp_path / "kineto_2.json").write_bytes(profile(2))
+    for path in (tmp_path, tmp_path / "host_2.json"):
+        made = load_replicated(path, Replication(nranks=3), rank=2)
+        assert made.name.endswith("host.2")
+        assert [graph.node(0).duration_ns for graph in made.graphs.values()] == [
+            12_000
+        ] * 3
+        recorded = load_trace_set(path).graphs[0].splits(1)
+        replayed = made.graphs[2].splits(1)
+        assert recorded is not None
+        assert replayed is not None
+        assert replayed.sent_bytes == recorded.sent_bytes
+        with pytest.raises(TraceError, match=r"no file for rank 1 .*for rank 2"):
+            load_replicated(path, Replication(nranks=3), rank=1)
+        # Without a rank, the number may be a version. The profile belongs to it anyway.
+        assert durations(path) == [12_000]
+
+
 def test_profiles_of_another_set_are_left_out_for_all_ranks(tmp_path: Path) -> None:
     path = write_hosts(tmp_path)
     for rank in range(3):
