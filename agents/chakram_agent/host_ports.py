@@ -5,14 +5,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyroute2 import IPRoute
-from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 
 from chakram.fabric.inventory.host_port import HostPort
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.foundation import ethtool
 from chakram.foundation.errors import ChakramError, PrivilegeError
+
+if TYPE_CHECKING:
+    from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 
 NAMED_NAMESPACES = Path("/run/netns")
 """Where ``ip netns`` keeps the names of network namespaces."""
