@@ -63,6 +63,6 @@ class TraceNode:
     def collective(self) -> CollectiveOp | None:
         """The collective, as replayed: an all_to_all with splits is an all_to_all_v.
 
-        Chakra's format has no type of its own for uneven all-to-alls.
+        Chakra's format has no separate type for uneven all-to-alls.
         """
         return self.op if self.splits is None else CollectiveOp.ALL_TO_ALL_V
