@@ -222,7 +222,11 @@ def _shape(
     if len(group.ranks) == recorded_ranks:
         return None
     if graph.rank not in group:
-        raise TraceError(where, f"does not have rank {graph.rank}", hint)
+        raise TraceError(
+            where,
+            f"does not have rank {graph.rank}",
+            f"name the rank that recorded the trace: trace.rank; or {hint}",
+        )
     shape = shape_of(group.ranks)
     if shape is None or sorted(group.ranks) != members_of(shape, graph.rank):
         raise TraceError(

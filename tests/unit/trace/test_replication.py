@@ -241,7 +241,11 @@ def test_uneven_all_to_all_is_rotated() -> None:
     ("rows", "options", "text"),
     [
         ([collective(1, group="x")], {}, "is not defined"),
-        ([collective(1, group="x")], {"known": {"x": (1, 2)}}, "does not have rank 0"),
+        (
+            [collective(1, group="x")],
+            {"known": {"x": (1, 2)}},
+            "does not have rank 0 (name the rank that recorded the trace: trace.rank; ",
+        ),
         (
             [collective(1, group="x")],
             {"known": {"x": (0, 1, 3)}},
