@@ -30,6 +30,9 @@ NODE_LIMIT = 100_000
 """Limit on the nodes of a document after its aliases are expanded. A few lines of
 nested aliases could otherwise expand to billions of nodes."""
 
+LIST_FACTOR = 32
+"""Factor of both limits for files that list the hosts of a cluster."""
+
 DEPTH_LIMIT = 50
 
 _LINE_BREAK = re.compile("[\n\r\x85\u2028\u2029]")
@@ -118,22 +121,28 @@ for _kind, _pattern in (
     _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), None)
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path, *, factor: int = 1) -> Document:
     """Read the document in the file at *path*.
+
+    Args:
+        path: The file.
+        factor: Factor of the limits.
 
     Raises:
         ConfigError: If the file cannot be read, is too large or is not a YAML mapping.
     """
     text = read_bounded(
         path,
-        limit_bytes=SIZE_LIMIT_BYTES,
+        limit_bytes=factor * SIZE_LIMIT_BYTES,
         error=ConfigError,
-        size_hint="is this an experiment file?",
+        size_hint="is this the right file?",
     )
-    return parse_document(text, source=str(path))
+    return parse_document(text, source=str(path), node_limit=factor * NODE_LIMIT)
 
 
-def parse_document(text: bytes, *, source: str) -> Document:
+def parse_document(
+    text: bytes, *, source: str, node_limit: int = NODE_LIMIT
+) -> Document:
     """Parse *text* as a document; *source* is its name in errors.
 
     Raises:
@@ -156,7 +165,7 @@ def parse_document(text: bytes, *, source: str) -> Document:
                 "is not a mapping of keys to values",
                 "see configs/quickstart.yaml",
             )
-        reader = _NodeReader(source)
+        reader = _NodeReader(source, node_limit)
         data = reader.read(root, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -274,8 +283,9 @@ def override(
 class _NodeReader:
     """Converter from the nodes of a document to data; records their line numbers."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, node_limit: int) -> None:
         self._source = source
+        self._node_limit = node_limit
         self._nodes = 0
         self.lines: dict[Location, int] = {}
         self.mistakes: list[Mistake] = []
@@ -284,11 +294,11 @@ class _NodeReader:
         self._nodes += 1
         line = node.start_mark.line + 1
         # A node that contains an alias to itself appears infinitely deep.
-        if self._nodes > NODE_LIMIT or len(location) > DEPTH_LIMIT:
+        if self._nodes > self._node_limit or len(location) > DEPTH_LIMIT:
             raise ConfigError(
                 f"{self._source}:{line}",
                 "is too large or nested too deeply after its aliases are resolved",
-                f"use at most {NODE_LIMIT} values on {DEPTH_LIMIT} levels",
+                f"use at most {self._node_limit} values on {DEPTH_LIMIT} levels",
             )
         if isinstance(node, yaml.MappingNode):
             return self._read_mapping(node, location)
@@ -347,6 +357,7 @@ def read_model(
     *,
     context: dict[str, Any] | None = None,
     check: Callable[[M], Iterable[Mistake]] = lambda _: (),
+    factor: int = 1,
 ) -> M:
     """Read the file at *path* as *model*.
 
@@ -355,12 +366,13 @@ def read_model(
         model: The model of its top level.
         context: Context of the validation.
         check: Returns further mistakes of a valid model.
+        factor: Factor of the limits of the file.
 
     Raises:
         ConfigError: If the file is invalid. The error lists every mistake with its
             line, problem and hint.
     """
-    document = read_document(path)
+    document = read_document(path, factor=factor)
     mistakes = list(document.mistakes)
     found: M | None = None
     try:

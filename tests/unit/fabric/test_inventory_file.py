@@ -13,6 +13,8 @@ from chakram.cli import main
 from chakram.config.experiment import load_experiment
 from chakram.fabric.fabric_types.external import ExternalFabric
 from chakram.fabric.fabric_types.inventory_file import read_inventory
+from chakram.fabric.inventory.host_port import HostPort
+from chakram.fabric.inventory.port_choice import FoundHost, inventory_text
 from chakram.foundation.errors import ConfigError
 from tests.support import REPO_ROOT
 
@@ -142,6 +144,36 @@ def test_an_inventory_of_a_thousand_hosts_with_eight_rails_is_fast(
     begun_s = time.process_time()
     assert len(read_inventory(file).hosts) == 1024
     assert time.process_time() - begun_s < 3
+
+
+@pytest.mark.slow
+def test_an_inventory_as_hosts_find_prints_it_may_have_many_hosts(
+    tmp_path: Path,
+) -> None:
+    def found(host: int) -> FoundHost:
+        ports = []
+        for rail in range(8):
+            number = 8 * host + rail
+            address = f"198.{18 + number // 60_000}.{number // 250 % 240}."
+            address += f"{number % 250 + 1}/15"
+            nic = HostPort(
+                interface=f"ens{rail}f0np0",
+                netns=f"/run/netns/port{rail}",
+                addresses=(address,),
+                mtu=9000,
+                is_up=True,
+                rate_bps=400 * 10**9,
+                driver="mlx5_core",
+                numa_node=rail // 4,
+                rdma_device=f"mlx5_{rail}",
+            )
+            ports.append((nic, address))
+        return FoundHost(name=f"gpu{host:04}", ports=ports)
+
+    file = tmp_path / "hosts.yaml"
+    hosts = [found(host) for host in range(2_500)]
+    file.write_text(inventory_text(hosts, allow=(), certificates=None))
+    assert len(read_inventory(file).hosts) == 2_500
 
 
 def test_missing_inventory_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from chakram.settings.quantities import (
     Rate,
     Whole,
 )
-from chakram.settings.yaml_document import read_model
+from chakram.settings.yaml_document import LIST_FACTOR, read_model
 
 
 class PortSettings(Model):
@@ -98,6 +98,7 @@ def read_inventory(path: Path) -> Inventory:
         Inventory,
         context={BASE_DIRECTORY: path.parent},
         check=lambda inventory: check_hosts(inventory.hosts, ()),
+        factor=LIST_FACTOR,
     )
 
 
