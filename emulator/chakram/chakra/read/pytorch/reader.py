@@ -91,6 +91,7 @@ class HostTrace:
         self._work: list[Work] = []
         self._steps: list[HostNode] = []
         self._operations = 0
+        self._is_profiled = False
         self._initial: list[InitialGroup] = []
         self._noticed = WarningLog(rank=rank, uncorrected=())
         self._schema = self._read(chunks)
@@ -123,6 +124,7 @@ class HostTrace:
                 "use a trace of schema 1.0.1 to 1.1.1",
             )
         self._check_process(scanner.members.get("pid"))
+        self._check_steps()
         return schema
 
     def finish(self, inferred: Sequence[str]) -> RankTrace:
@@ -157,6 +159,8 @@ class HostTrace:
             host_node(raw, offset=offset, source=self._source)  # raises the error
             return
         self._operations += not name.startswith(_STRUCTURE)
+        if self._profile is not None and not self._is_profiled:
+            self._is_profiled = quick_rf_id(raw) in self._profile.names
         if name == RECORD:
             self._records.append(host_node(raw, offset=offset, source=self._source))
         elif name.startswith(C10D):
@@ -218,6 +222,18 @@ class HostTrace:
                 f"is the trace of process {process}, but {profile.source} is the "
                 f"profile of process {profile.process}",
                 "put the rank into the name of each profile",
+            )
+
+    def _check_steps(self) -> None:
+        """Refuse a profile of other steps, which has no operation of the trace."""
+        profile = self._profile
+        if profile is None or self._is_profiled or not self._operations:
+            return
+        if profile.names:
+            raise ForeignProfile(
+                self._source,
+                f"has no operation that is in the profile {profile.source}",
+                "record the trace and the profile of the same steps",
             )
 
     def _found_transfers(self) -> list[Transfer]:

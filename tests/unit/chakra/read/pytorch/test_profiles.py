@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.chakra.trace_warning import WarningKind
-from chakram.foundation.errors import GarbageTrace, TraceError
+from chakram.foundation.errors import ForeignProfile, GarbageTrace, TraceError
 from tests.unit.chakra.read.pytorch.hosts import (
     PAIR,
     WORLD,
@@ -115,6 +115,16 @@ def test_the_profile_of_another_run_is_refused() -> None:
     told = "node 4: is 'aten::mm' in the trace, but 'aten::add' in the profile"
     with pytest.raises(TraceError, match=told):
         read(groups(WORLD), node(4, "aten::mm", rf_id=40), profiled=other)
+
+
+def test_the_profile_of_other_steps_is_refused() -> None:
+    rows = (groups(WORLD), node(4, "aten::mm", rf_id=40), all_reduce(5, 1, rf_id=50))
+    other = profile(event(140, 1, 2), event(150, 4, 2, name="c10d::allreduce_"))
+    with pytest.raises(ForeignProfile, match="no operation that is in the profile"):
+        read(*rows, profiled=other)
+    # One operation of both is enough.
+    part = profile(event(140, 1, 2), event(50, 4, 2, name="c10d::allreduce_"))
+    assert len(read(*rows, profiled=part).graph) == 1
 
 
 def test_the_profile_of_another_rank_is_refused() -> None:
