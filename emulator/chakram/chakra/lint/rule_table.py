@@ -167,7 +167,8 @@ RULES: Final[dict[str, Rule]] = {
         ),
         (
             "no-times",
-            "a host trace or some kernels have no times, so computation takes no time",
+            "a host trace has no times, or not for all computation, which takes no "
+            "time",
             "give the profile of the run: --kineto",
         ),
         (

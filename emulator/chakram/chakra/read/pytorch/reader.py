@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 _LONGEST_NAME = 200
+_UNPROFILED_SHARE = 0.25
+"""Share of the operations of a trace that a profile may lack."""
+
 _STRAY_SHARE = 0.01
 """Share of the time of all kernels that kernels without an operation may have."""
 _STRUCTURE = "[pytorch|profiler|execution_trace|"
@@ -91,7 +94,7 @@ class HostTrace:
         self._work: list[Work] = []
         self._steps: list[HostNode] = []
         self._operations = 0
-        self._is_profiled = False
+        self._profiled = self._unprofiled = 0
         self._initial: list[InitialGroup] = []
         self._noticed = WarningLog(rank=rank, uncorrected=())
         self._schema = self._read(chunks)
@@ -158,9 +161,10 @@ class HostTrace:
         if not isinstance(name, str):
             host_node(raw, offset=offset, source=self._source)  # raises the error
             return
-        self._operations += not name.startswith(_STRUCTURE)
-        if self._profile is not None and not self._is_profiled:
-            self._is_profiled = quick_rf_id(raw) in self._profile.names
+        if not name.startswith(_STRUCTURE):
+            self._operations += 1
+            if self._profile is not None and INIT not in name:
+                self._count(quick_rf_id(raw), self._profile)
         if name == RECORD:
             self._records.append(host_node(raw, offset=offset, source=self._source))
         elif name.startswith(C10D):
@@ -180,6 +184,13 @@ class HostTrace:
                 self._check_name(offset, raw, node.rf_id, self._profile)
         elif self._profile is not None:
             self._take_work(offset, raw, self._profile)
+
+    def _count(self, rf_id: int | None, profile: Profile) -> None:
+        """Count an operation as one that the profile has, or lacks."""
+        if rf_id:
+            is_profiled = rf_id in profile.names
+            self._profiled += is_profiled
+            self._unprofiled += not is_profiled
 
     def _check_name(
         self, offset: int, raw: Mapping[str, Any], rf_id: int, profile: Profile
@@ -227,7 +238,7 @@ class HostTrace:
     def _check_steps(self) -> None:
         """Refuse a profile of other steps, which has no operation of the trace."""
         profile = self._profile
-        if profile is None or self._is_profiled or not self._operations:
+        if profile is None or self._profiled or not self._unprofiled:
             return
         if profile.names:
             raise ForeignProfile(
@@ -378,6 +389,16 @@ class HostTrace:
                 profile.source,
                 "its events have no 'Record function id', so computation takes no time",
                 hint="record the profile with PyTorch 2.1 or later",
+            )
+        elif self._unprofiled > _UNPROFILED_SHARE * (
+            operations := self._profiled + self._unprofiled
+        ):
+            self._noticed.warn(
+                WarningKind.NO_TIMES,
+                profile.source,
+                f"does not have {self._unprofiled} of the {operations} operations of "
+                "the trace, so they take no time",
+                hint="record the trace and the profile of the same steps",
             )
         elif profile.stray_ns > _STRAY_SHARE * profile.kernels_ns:
             self._noticed.warn(

@@ -127,6 +127,17 @@ def test_the_profile_of_other_steps_is_refused() -> None:
     assert len(read(*rows, profiled=part).graph) == 1
 
 
+@pytest.mark.parametrize(("missing", "warned"), [(1, False), (2, True), (4, True)])
+def test_a_profile_of_some_steps_is_reported(missing: int, warned: bool) -> None:
+    rows = [node(each, "aten::mm", rf_id=each) for each in range(100, 105)]
+    some = profile(*(event(each, each, 1) for each in range(100 + missing, 105)))
+    trace = read(groups(WORLD), *rows, profiled=some)
+    assert len(trace.graph) == 5 - missing
+    found = [each.found for each in trace.warnings]
+    told = f"does not have {missing} of the 5 operations of the trace, so they take no "
+    assert found == [f"{told}time"] * warned
+
+
 def test_the_profile_of_another_rank_is_refused() -> None:
     other = profile(event(40, 1, 2, process=7))
     with pytest.raises(TraceError, match=r"of process 1, but device\.0\.json is"):
