@@ -111,14 +111,12 @@ def _run_isolated(
 
 
 def generate(proto: Path, out: Path) -> None:
-    """Generate messages, type stubs and, for services, gRPC code from a .proto file.
+    """Generate messages and type stubs from a .proto file.
 
     Raises:
         RuntimeError: If the compiler rejects the file. It prints the reason on stderr.
     """
     outputs = [f"--python_out={out}", f"--mypy_out=quiet:{out}"]
-    if "\nservice " in (SOURCE_ROOT / proto).read_text():
-        outputs += [f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}"]
     if run_compiler(f"-I{SOURCE_ROOT}", *outputs, str(proto)).returncode:
         raise RuntimeError(f"protoc refused {proto}")
 

@@ -106,7 +106,7 @@ class ServeOptions:
     idle_lease_ns: int | None = None
 
 
-class AgentService(service.AgentServicer):
+class AgentService:
     """Handler of a controller's calls."""
 
     def __init__(self, agent: Agent) -> None:
@@ -353,7 +353,7 @@ async def serve(
                     abandoned=stop,
                     metrics=metrics,
                 )
-                service.add_AgentServicer_to_server(AgentService(agent), server)
+                service.serve_agent(AgentService(agent), server)
                 await server.start()
                 own = [tasks.create_task(agent.keep_time(), name="time")]
                 if gate is not None:

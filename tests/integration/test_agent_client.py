@@ -15,15 +15,19 @@ from chakram.control import client as client_module
 from chakram.control.client import AgentClient
 from chakram.control.error_details import METADATA_KEY
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
-from chakram.control.service import AgentServicer, add_AgentServicer_to_server
+from chakram.control.service import serve_agent
 from chakram.foundation.errors import AgentError, PeerError, PlanError
+from chakram_agent.grpc_server import AgentService
 from tests.plans import ring_plan
 
 pytestmark = pytest.mark.asyncio
 
 
-class FakeAgent(AgentServicer):
+class FakeAgent(AgentService):
     """Answers as a test wants it to."""
+
+    def __init__(self) -> None:
+        """Have no agent, because no call needs one."""
 
     protocol = PROTOCOL_VERSION
     watch: Callable[[], list[pb.AgentEvent]] = list
@@ -63,7 +67,7 @@ class FakeAgent(AgentServicer):
 @asynccontextmanager
 async def talking_to(fake: FakeAgent, folder: Path) -> AsyncIterator[AgentClient]:
     server = grpc.aio.server()
-    add_AgentServicer_to_server(fake, server)
+    serve_agent(fake, server)
     target = f"unix:{folder}/a"
     server.add_insecure_port(target)
     await server.start()

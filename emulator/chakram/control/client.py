@@ -95,7 +95,7 @@ class AgentClient:
         self.description: AgentDescription
         self.session = secrets.token_hex(8)
         self._channel = channel
-        self._stub = service.agent_stub(channel)
+        self._stub = service.AgentStub(channel)
         self._tls = tls
         self._watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
         self._heartbeats: asyncio.Task[None] | None = None

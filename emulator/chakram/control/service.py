@@ -1,41 +1,21 @@
-"""The gRPC part of the protocol: stub, servicer, channel options, TLS.
-
-This is the only module that imports the generated stub and servicer.
-"""
+"""The gRPC part of the protocol: its calls on both sides, channel options, TLS."""
 
 from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import grpc
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
-from chakram.control.chakram_pb2_grpc import (
-    AgentServicer,
-    AgentStub,
-    add_AgentServicer_to_server,
-)
-from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES
+from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES, pb
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import is_loopback
 
-if TYPE_CHECKING:
-    from chakram.control.chakram_pb2_grpc import AgentAsyncStub
-
-__all__ = [
-    "CHANNEL_OPTIONS",
-    "HEARTBEAT_INTERVAL_NS",
-    "SERVER_OPTIONS",
-    "AgentServicer",
-    "TlsFiles",
-    "add_AgentServicer_to_server",
-    "agent_stub",
-    "channel_credentials",
-    "is_local",
-    "server_context",
-]
+_M = TypeVar("_M", bound=Message)
 
 HEARTBEAT_INTERVAL_NS = 300_000_000
 """Interval between heartbeats. Four may be late or lost before a lease ends."""
@@ -156,9 +136,60 @@ def server_context(tls: TlsFiles) -> ssl.SSLContext:
     return context
 
 
-def agent_stub(channel: grpc.aio.Channel) -> AgentAsyncStub:
-    """Return the stub that calls an agent."""
-    return AgentStub(channel)
+_SERVICE = pb.DESCRIPTOR.services_by_name["Agent"]
+
+
+class AgentStub:
+    """The calls of an agent, by their names in the protocol."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.Describe = _unary(channel, "Describe", pb.Description)
+        self.ListPorts = _unary(channel, "ListPorts", pb.HostPorts)
+        self.ClockPing = _unary(channel, "ClockPing", pb.ClockPong)
+        self.Prepare = _unary(channel, "Prepare", pb.PrepareReply)
+        self.Connect = _unary(channel, "Connect", pb.ConnectReply)
+        self.Arm = _unary(channel, "Arm", pb.ArmReply)
+        self.Abort = _unary(channel, "Abort", pb.AbortReply)
+        self.Reset = _unary(channel, "Reset", pb.ResetReply)
+        self.Watch: grpc.aio.StreamStreamMultiCallable[pb.Heartbeat, pb.AgentEvent] = (
+            channel.stream_stream(
+                f"/{_SERVICE.full_name}/Watch",
+                request_serializer=_serialized,
+                response_deserializer=pb.AgentEvent.FromString,
+            )
+        )
+
+
+def _unary(
+    channel: grpc.aio.Channel, name: str, reply: type[_M]
+) -> grpc.aio.UnaryUnaryMultiCallable[Message, _M]:
+    return channel.unary_unary(
+        f"/{_SERVICE.full_name}/{name}",
+        request_serializer=_serialized,
+        response_deserializer=reply.FromString,
+    )
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def serve_agent(agent: object, server: grpc.aio.Server) -> None:
+    """Have a server pass the calls of the protocol to methods of the same names."""
+    handlers = {}
+    for method in _SERVICE.methods:
+        handler = (
+            grpc.stream_stream_rpc_method_handler
+            if method.client_streaming
+            else grpc.unary_unary_rpc_method_handler
+        )
+        handlers[method.name] = handler(
+            getattr(agent, method.name),
+            request_deserializer=GetMessageClass(method.input_type).FromString,
+            response_serializer=_serialized,
+        )
+    own = grpc.method_handlers_generic_handler(_SERVICE.full_name, handlers)
+    server.add_generic_rpc_handlers((own,))
 
 
 def is_local(target: str) -> bool:
