@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.control.client import AgentClient
+from chakram.execution.clock_watch import clock_of
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.observer import Silent
-from chakram.execution.preflight_run import clock_of
 from chakram.execution.preflight_session import Preflight
 from chakram.fabric.fabric_types.base import WorldRequest
 from chakram.fabric.labs.enter_namespace import run_in_namespace

@@ -25,6 +25,7 @@ from chakram.control.events import (
     Progress,
     RecordBatch,
 )
+from chakram.execution.clock_watch import clock_of
 from chakram.foundation.errors import (
     AgentError,
     FabricError,
@@ -324,7 +325,7 @@ async def test_agent_serves_one_controller_at_a_time(tmp_path: Path) -> None:
 
 async def test_hosts_of_one_boot_share_a_clock(tmp_path: Path) -> None:
     async with agent_in(tmp_path) as client:
-        assert (await client.measure_clock()).uncertainty_ns == 0
+        assert (await clock_of(client)).uncertainty_ns == 0
         client.description = replace(client.description, clock="another")
-        offset = await client.measure_clock()
-        assert abs(offset.offset_ns) <= offset.uncertainty_ns < 10**9
+        track = await clock_of(client)
+        assert abs(track.line.offset_ns) <= track.uncertainty_ns < 10**9

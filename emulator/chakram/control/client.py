@@ -15,13 +15,7 @@ from grpc.aio import AioRpcError, StreamStreamCall, insecure_channel, secure_cha
 from chakram.control import service
 from chakram.control.binding_codec import decode_reply, encode_request
 from chakram.control.call_errors import explain, may_pass
-from chakram.control.clock import (
-    ClockOffset,
-    PingTimes,
-    StallMeter,
-    estimate_offset,
-    explain_loss,
-)
+from chakram.control.clock import PingTimes, StallMeter, explain_loss
 from chakram.control.error_details import METADATA_KEY, decode_error
 from chakram.control.event_codec import decode_description, decode_event, decode_ports
 from chakram.control.events import (
@@ -487,12 +481,6 @@ class AgentClient:
     async def send_pings(self, count: int = 8) -> list[PingTimes]:
         """Exchange some pings with the agent, one after the other."""
         return [await self._ping() for _ in range(count)]
-
-    async def measure_clock(self) -> ClockOffset:
-        """Measure how far the agent's clock is ahead of the controller's clock."""
-        if self.shares_clock:
-            return ClockOffset(offset_ns=0, uncertainty_ns=0)
-        return estimate_offset(await self.send_pings())
 
     async def _ping_by_call(self) -> PingTimes:
         sent_ns = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""Clock offsets between controller and agents, and detection of event loop stalls.
+"""Pings between the clocks of controller and agents, and stalls of event loops.
 
 Pings measure the offset between the controller's clock and an agent's clock. The ping
 with the shortest round trip gives the best estimate. The true offset differs from this
@@ -38,22 +38,6 @@ class PingTimes:
         return doubled_ns // 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockOffset:
-    """Measured offset of a remote clock, with the uncertainty of the measurement.
-
-    The remote clock is ``offset_ns`` ahead of the local clock. The true offset differs
-    from this value by at most ``uncertainty_ns``.
-    """
-
-    offset_ns: int
-    uncertainty_ns: int
-
-    def to_remote(self, local_ns: int) -> int:
-        """Convert a time of the local clock to the remote clock."""
-        return local_ns + self.offset_ns
-
-
 def best_ping(pings: Iterable[PingTimes]) -> PingTimes:
     """Return the ping with the shortest round trip.
 
@@ -66,20 +50,6 @@ def best_ping(pings: Iterable[PingTimes]) -> PingTimes:
     if best.round_trip_ns < 0:
         raise ValueError(f"a ping took {best.round_trip_ns} ns")
     return best
-
-
-def estimate_offset(pings: Iterable[PingTimes]) -> ClockOffset:
-    """Return the offset according to the ping with the shortest round trip.
-
-    Raises:
-        ValueError: If there are no pings, or if a round trip is negative.
-    """
-    best = best_ping(pings)
-    return ClockOffset(
-        offset_ns=best.offset_ns,
-        # Round up, so that the interval contains the true offset.
-        uncertainty_ns=(best.round_trip_ns + 1) // 2 + 1,
-    )
 
 
 # A process that is suspended or gets no CPU time can detect this stall only afterward.

@@ -13,11 +13,21 @@ from chakram.control.clock_track import ClockTrack, next_burst_ns
 from chakram.foundation.errors import ChakramError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from chakram.control.client import AgentClient
 
 log = logging.getLogger(__name__)
+
+
+async def clock_of(client: AgentClient) -> ClockTrack:
+    """Return a model of an agent's clock from one burst of pings.
+
+    Raises:
+        AgentError: If the agent does not answer.
+    """
+    track = ClockTrack()
+    if not client.shares_clock:
+        track.add(await client.send_pings())
+    return track
 
 
 class ClockWatch:
@@ -87,10 +97,7 @@ class ClockWatch:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, _: object, error: BaseException | None, __: object
     ) -> None:
         if self._task is None:
             return

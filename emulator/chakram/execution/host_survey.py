@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.execution.agents_of_run import agents_of_run
+from chakram.execution.clock_watch import clock_of
 from chakram.foundation.errors import AgentError
 
 if TYPE_CHECKING:
-    from chakram.control.clock import ClockOffset
+    from chakram.control.clock_track import ClockTrack
     from chakram.control.events import AgentDescription
     from chakram.execution.observer import Progress
     from chakram.fabric.fabric_types.base import AgentPlace
@@ -28,7 +29,7 @@ class HostAnswer:
 
     description: AgentDescription
     ports: Sequence[HostPort]
-    clock: ClockOffset
+    clock: ClockTrack
 
 
 async def survey(
@@ -60,7 +61,7 @@ async def survey(
                     return HostAnswer(
                         description=client.description,
                         ports=await client.list_ports(),
-                        clock=await client.measure_clock(),
+                        clock=await clock_of(client),
                     )
             except AgentError as error:
                 return error

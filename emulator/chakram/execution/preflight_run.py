@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.control.clock_track import ClockTrack
 from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
+from chakram.execution.clock_watch import clock_of
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.preflight_session import Preflight
 from chakram.execution.request import RunRequest, new_run_id
@@ -29,6 +29,7 @@ from chakram.run_directory.writer import make_folder
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
+    from chakram.control.clock_track import ClockTrack
     from chakram.execution.observer import Progress
     from chakram.fabric.fabric_types.base import AgentPlace, World
     from chakram.preflight.report import PreflightReport
@@ -118,18 +119,6 @@ def _ports_needed(experiment: Experiment, progress: Progress) -> int:
         return 0
     progress.phase("reading traces")
     return load_run(experiment).ports_needed
-
-
-async def clock_of(client: AgentClient) -> ClockTrack:
-    """Return a model of an agent's clock from one burst of pings.
-
-    Raises:
-        AgentError: If the agent does not answer.
-    """
-    track = ClockTrack()
-    if not client.shares_clock:
-        track.add(await client.send_pings())
-    return track
 
 
 async def _connect(

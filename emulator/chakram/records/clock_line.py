@@ -43,11 +43,6 @@ class ClockLine:
     offset_ns: float = 0.0
     drift: float = 0.0
 
-    def to_local(self, remote_ns: int) -> int:
-        """Convert a time of the agent's clock to the controller's clock."""
-        elapsed_ns = remote_ns - self.remote_ns
-        return remote_ns - round(self.offset_ns + self.drift * elapsed_ns)
-
     def convert(self, rows: RecordRows) -> None:
         """Convert all times in rows of the agent, in place.
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.control.clock import ClockOffset, PingTimes, estimate_offset
+from chakram.control.clock import PingTimes, best_ping
+from chakram.control.clock_track import ClockTrack
 
 
 def ping(
@@ -29,31 +30,30 @@ ways = st.integers(0, 10**7)
 def test_the_true_offset_lies_within_the_uncertainty(
     offset_ns: int, trips: list[tuple[int, int, int]]
 ) -> None:
-    estimate = estimate_offset(
-        ping(offset_ns=offset_ns, there_ns=there, back_ns=back, work_ns=work)
-        for there, back, work in trips
+    track = ClockTrack()
+    track.add(
+        [
+            ping(offset_ns=offset_ns, there_ns=there, back_ns=back, work_ns=work)
+            for there, back, work in trips
+        ]
     )
-    assert abs(estimate.offset_ns - offset_ns) <= estimate.uncertainty_ns
+    assert abs(track.line.offset_ns - offset_ns) <= track.uncertainty_ns
 
 
 def test_the_fastest_ping_decides() -> None:
     slow = ping(offset_ns=5000, there_ns=1_000_000, back_ns=10)
     fast = ping(offset_ns=5000, there_ns=100, back_ns=100)
-    assert estimate_offset([slow, fast, slow]) == ClockOffset(
-        offset_ns=5000, uncertainty_ns=101
-    )
-
-
-def test_an_offset_converts_to_the_other_clock() -> None:
-    offset = ClockOffset(offset_ns=-70, uncertainty_ns=1)
-    assert offset.to_remote(100) == 30
+    track = ClockTrack()
+    track.add([slow, fast, slow])
+    assert (track.line.offset_ns, track.uncertainty_ns) == (5000, 101)
+    assert track.to_remote(100) == 5100
 
 
 def test_no_pings_give_no_offset() -> None:
     with pytest.raises(ValueError, match="no pings"):
-        estimate_offset([])
+        best_ping([])
 
 
 def test_a_ping_cannot_end_before_it_began() -> None:
     with pytest.raises(ValueError, match="a ping took -5 ns"):
-        estimate_offset([ping(offset_ns=0, there_ns=-10, back_ns=5)])
+        best_ping([ping(offset_ns=0, there_ns=-10, back_ns=5)])
