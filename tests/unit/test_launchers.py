@@ -9,7 +9,7 @@ import pytest
 
 from chakram.cli import main
 from chakram.foundation.errors import ConfigError
-from chakram.launch.batch_script import batch_script
+from chakram.launch.deployment_files import batch_script
 from chakram.launch.launched_agents import listen_address
 from chakram.launch.launchers import LAUNCHERS, LaunchRequest, launcher
 

@@ -91,7 +91,7 @@ def sbatch(
 
     Submit it: chakram launch sbatch ... | sbatch
     """
-    from chakram.launch.batch_script import batch_script
+    from chakram.launch.deployment_files import batch_script
 
     options.prefixes_of("--port-in", port_in)
     print(
@@ -121,12 +121,15 @@ _ListenAt = Annotated[
 ]
 
 
-def _check(allow: list[str] | None, max_rate: str | None) -> None:
+def _unit(listen: str, allow: list[str] | None, max_rate: str | None) -> str:
+    """Return the unit of an agent with valid options."""
     from chakram.foundation.units import parse_rate
+    from chakram.launch.deployment_files import systemd_unit
 
     options.prefixes_of("--allow", allow or ())
     if max_rate is not None:
         parse_rate(max_rate, where="--max-rate")
+    return systemd_unit(listen=listen, allow=allow or _TEST_NET, max_rate=max_rate)
 
 
 @app.command()
@@ -136,11 +139,7 @@ def systemd(
     max_rate: _MaxRate = None,
 ) -> None:
     """Print a unit of systemd that runs the agent as a service."""
-    from chakram.launch.deployment_files import systemd_unit
-
-    _check(allow, max_rate)
-    unit = systemd_unit(listen=listen, allow=allow or _TEST_NET, max_rate=max_rate)
-    print(unit, end="")
+    print(_unit(listen, allow, max_rate), end="")
 
 
 @app.command()
@@ -150,11 +149,9 @@ def ansible(
     max_rate: _MaxRate = None,
 ) -> None:
     """Print a playbook of Ansible that installs the agent as a service."""
-    from chakram.launch.deployment_files import ansible_playbook, systemd_unit
+    from chakram.launch.deployment_files import ansible_playbook
 
-    _check(allow, max_rate)
-    unit = systemd_unit(listen=listen, allow=allow or _TEST_NET, max_rate=max_rate)
-    print(ansible_playbook(unit), end="")
+    print(ansible_playbook(_unit(listen, allow, max_rate)), end="")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Files for systems that start agents themselves: systemd, Ansible, Kubernetes.
+"""Files for systems that start agents: Slurm, systemd, Ansible, Kubernetes.
 
 This module does no I/O except reading its templates.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from functools import lru_cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -20,15 +19,49 @@ _ADDRESS = re.compile(r"[][A-Za-z0-9._:/-]{1,250}")
 _AGENTS = "chakram-agents"
 
 
-@lru_cache(maxsize=1)
-def _templates() -> Environment:
-    return Environment(
+def _rendered(template: str, **values: object) -> str:
+    templates = Environment(
         loader=PackageLoader("chakram.launch", "."),
         autoescape=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+    )
+    return templates.get_template(template).render(values)
+
+
+def batch_script(
+    experiment: str,
+    *,
+    nodes: int,
+    port_in: Sequence[str],
+    directives: Sequence[str] = (),
+) -> str:
+    """Return a script for ``sbatch``, whose batch step runs the controller.
+
+    Args:
+        experiment: Name of the experiment file.
+        nodes: Number of nodes.
+        port_in: Prefixes that choose the ports.
+        directives: Further options of sbatch, e.g. ``--partition=gpu``.
+
+    Raises:
+        ConfigError: If a directive is not an option, or contains a line break.
+    """
+    for each in directives:
+        if not each.startswith("-") or "\n" in each:
+            raise ConfigError(
+                f"--directive {each!r}",
+                "is not an option of sbatch",
+                "e.g. --time=10",
+            )
+    return _rendered(
+        "batch.sh.j2",
+        experiment=shlex.quote(experiment),
+        nodes=nodes,
+        directives=directives,
+        port_in=map(shlex.quote, port_in),
     )
 
 
@@ -48,19 +81,13 @@ def systemd_unit(
     limits = [f"--allow {_word('--allow', each, _ADDRESS)}" for each in allow]
     if max_rate is not None:
         limits.append(f"--max-rate {_word('--max-rate', max_rate)}")
-    return (
-        _templates()
-        .get_template("agent.service.j2")
-        .render(
-            listen=_word("--listen", listen, _ADDRESS),
-            limits="".join(f" {each}" for each in limits),
-        )
-    )
+    listen = _word("--listen", listen, _ADDRESS)
+    return _rendered("agent.service.j2", listen=listen, limits=limits)
 
 
 def ansible_playbook(unit: str) -> str:
     """Return an Ansible playbook that installs the agent with a systemd unit."""
-    return _templates().get_template("playbook.yaml.j2").render(unit=unit)
+    return _rendered("playbook.yaml.j2", unit=unit)
 
 
 def kubernetes_manifests(
@@ -83,31 +110,15 @@ def kubernetes_manifests(
     Raises:
         ConfigError: If a value is not a word.
     """
-    experiment = _word("EXPERIMENT", experiment)
     names = f"{_AGENTS}-[0-{nodes - 1}]" if nodes > 1 else f"{_AGENTS}-0"
-    ports = " ".join(f"--port-in {_word('--port-in', each)}" for each in port_in)
-    find = f"chakram hosts find {shlex.quote(f'{names}.{_AGENTS}')} {ports}"
-    run = f"chakram run {experiment} --hosts hosts.yaml --report"
-    script = (
-        "# The nodes may need minutes to fetch the image.\n"
-        "for try in $(seq 60); do\n"
-        f"    {find} \\\n"
-        f"        --certs /certs > hosts.yaml && exec {run}\n"
-        "    sleep 10\n"
-        "done\n"
-        "exit 1"
-    )
-    return (
-        _templates()
-        .get_template("kubernetes.yaml.j2")
-        .render(
-            nodes=nodes,
-            experiment=experiment,
-            image=_word("--image", image),
-            claim=_word("--claim", claim),
-            allow=port_in,
-            script=script,
-        )
+    return _rendered(
+        "kubernetes.yaml.j2",
+        experiment=_word("EXPERIMENT", experiment),
+        nodes=nodes,
+        hosts=shlex.quote(f"{names}.{_AGENTS}"),
+        port_in=[_word("--port-in", each) for each in port_in],
+        image=_word("--image", image),
+        claim=_word("--claim", claim),
     )
 
 
