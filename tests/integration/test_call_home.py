@@ -90,14 +90,14 @@ async def door(
 ) -> AsyncIterator[Door]:
     authority = RunAuthority()
     enrolment = Enrolment(
-        SECRET,
-        ("h1", "h2"),
+        secret=SECRET,
+        names=("h1", "h2"),
         shares_token=shares_token,
         ends_ns=time.monotonic_ns() + round(seconds * 1e9),
     )
     await asyncio.to_thread(folder.mkdir)
     async with CallHomeListener(
-        ("h1", "h2"), folder, enrolment, authority, lambda *_: None
+        folder, enrolment, authority, lambda *_: None
     ) as listener:
         opened = Door(listener, authority)
         opened.port = await listener.listen("127.0.0.1", 0)

@@ -41,7 +41,7 @@ class AgentsOfRun:
             ConfigError: If a certificate cannot be read, or the agent has no address.
         """
         if self._launched is not None:
-            called = self._launched.agents[place.name]
+            called = self._launched.listener.agents[place.name]
             return await AgentClient.connect(
                 called.target,
                 name=place.name,
@@ -87,7 +87,7 @@ class AgentsOfRun:
         """Return the facts for ``run.json`` about the start of an agent."""
         if self._launched is None:
             return {}
-        return {"launcher": self._launched.agents[name].launcher}
+        return {"launcher": self._launched.listener.agents[name].launcher}
 
     async def watch(self, abort: Callable[[str], None]) -> None:
         """Abort a run whose launcher ends.
@@ -99,9 +99,9 @@ class AgentsOfRun:
             abort: Called with the reason.
         """
         if self._launched is not None:
-            ended = await self._launched.first_end()
+            first, *_ = await self._launched.ended(within_s=None)
             await asyncio.sleep(_HEARD_WITHIN_S)
-            abort(f"the launcher of agents has ended: {ended}")
+            abort(f"the launcher of agents has ended: {first}")
 
     async def explained(self, error: ChakramError) -> ChakramError:
         """Return an error that also states which launchers have ended, and how."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import importlib.metadata
+import importlib.resources
 import importlib.util
 import io
 import json
@@ -178,7 +179,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
             if source != path and source.exists():
                 yield f"site/{target}/{source.name}", source.read_bytes()
     for package in ("chakram", "chakram_agent"):
-        root = _root(package)
+        root = Path(str(importlib.resources.files(package)))
         types = [
             each for each in root.rglob("*.pxd") if not each.with_suffix(".py").exists()
         ]
@@ -233,13 +234,6 @@ def _plug_ins() -> list[str]:
         if entry.dist is not None
     }
     return sorted(found)
-
-
-def _root(package: str) -> Path:
-    spec = importlib.util.find_spec(package)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
 
 
 def _check_interpreter(path: Path, version: str) -> None:

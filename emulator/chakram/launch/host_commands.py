@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import chakram
 from chakram.foundation.errors import EnvironmentProblem
@@ -91,6 +92,30 @@ async def install(
     )
 
 
+async def start_launcher(
+    command: LaunchCommand, **options: Any
+) -> asyncio.subprocess.Process:
+    """Start a command, with pipes for its input and its output.
+
+    Raises:
+        EnvironmentProblem: If it is not installed.
+    """
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command.arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            **options,
+        )
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"--launch: {command.arguments[0]}",
+            f"cannot be started ({error.strerror})",
+            "install it, or choose another launcher",
+        ) from error
+
+
 async def _run(
     command: LaunchCommand, data: bytes, gate: asyncio.Semaphore
 ) -> EndedCommand:
@@ -100,19 +125,7 @@ async def _run(
         EnvironmentProblem: If it cannot be started.
     """
     async with gate:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command.arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"--launch: {command.arguments[0]}",
-                f"cannot be started ({error.strerror})",
-                "install it, or choose another launcher",
-            ) from error
+        process = await start_launcher(command)
         output, _ = await process.communicate(data)
     lines = output.decode("utf-8", "replace").strip().splitlines()
     last = one_line(lines[-1]) if lines else "it printed nothing"

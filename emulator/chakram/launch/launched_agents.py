@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from chakram.control.call_home.enrolment import (
     SECRET_BYTES,
@@ -31,11 +31,8 @@ from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ConfigError, EnvironmentProblem, HostsAbsent
 from chakram.foundation.ip_addresses import socket_text
 from chakram.foundation.text_escaping import one_line, plain
-from chakram.launch.host_commands import PUSHED_AGENT
+from chakram.launch.host_commands import PUSHED_AGENT, start_launcher
 from chakram.launch.launchers import LaunchCommand, Launcher, LaunchRequest, launcher
-
-if TYPE_CHECKING:
-    from chakram.control.call_home.listener import CalledAgent
 
 ARRIVAL_TIMEOUT_S = 60.0
 """Longest time between the start of a launcher and the call of its agents."""
@@ -44,7 +41,7 @@ STARTING_AT_ONCE = 32
 authentication gets hundreds of requests at once."""
 _END_TIMEOUT_S = 5.0
 _KILL_TIMEOUT_S = 2.0
-_LOOK_S, _ENDS_WITHIN = 0.05, 20
+_ENDS_WITHIN_S = 1.0
 _LAST_LINES = 20
 _LONGEST_LINE = 400
 _MOST_LOG_BYTES = 1 << 20
@@ -108,61 +105,51 @@ class _Started:
         return f"{name} {how}: {lines[-1]}" if lines else f"{name} {how}"
 
 
+@dataclass(slots=True)
 class LaunchedAgents:
     """The agents of a run, which have all connected to the controller.
 
-    Args:
+    Attributes:
         listener: Listener that the agents have connected to.
         commands: The launcher's processes.
         logs: Folder for a log of each host; None: no logs.
     """
 
-    def __init__(
-        self, listener: CallHomeListener, commands: list[_Started], logs: Path | None
-    ) -> None:
-        self._listener = listener
-        self._commands = commands
-        self._logs = logs
-        self._logged: dict[str, int] = {}
+    listener: CallHomeListener
+    commands: list[_Started]
+    logs: Path | None
+    _logged: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def agents(self) -> dict[str, CalledAgent]:
-        """The agents, by name of their host."""
-        return self._listener.agents
-
-    async def ended(self) -> list[str]:
+    async def ended(self, within_s: float | None = _ENDS_WITHIN_S) -> list[str]:
         """Return how launchers have ended, as clauses; those that run are left out.
 
         The end of an agent is known from its connection before its launcher ends, so
-        this waits a moment if none has ended.
-        """
-        for _ in range(_ENDS_WITHIN):
-            if any(each.has_ended for each in self._commands):
-                break
-            await asyncio.sleep(_LOOK_S)
-        return [
-            f"{', '.join(each.command.hosts)}: {each.told()}"
-            for each in self._commands
-            if each.has_ended
-        ]
+        this waits if none has ended.
 
-    async def first_end(self) -> str:
-        """Wait until a launcher ends, and return how it ended, as a clause."""
+        Args:
+            within_s: Longest time to wait; None: until a launcher ends.
+        """
         waiting = [
             asyncio.create_task(each.process.wait(), name="launcher")
-            for each in self._commands
+            for each in self.commands
             if each.process is not None
         ]
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             for task in waiting:
                 task.cancel()
-        return (await self.ended())[0]
+        return [
+            f"{', '.join(each.command.hosts)}: {each.told()}"
+            for each in self.commands
+            if each.has_ended
+        ]
 
     def write_log(self, name: str, text: str) -> None:
         """Add lines to the log of a host, which has a limit."""
-        if self._logs is None:
+        if self.logs is None:
             return
         data = (plain(text) + "\n").encode()
         before = self._logged.get(name, 0)
@@ -171,8 +158,8 @@ class LaunchedAgents:
             return
         # A full disk ends the run where its records are written, not here.
         with suppress(OSError):
-            self._logs.mkdir(exist_ok=True)
-            with (self._logs / f"{name}.log").open("ab") as file:
+            self.logs.mkdir(exist_ok=True)
+            with (self.logs / f"{name}.log").open("ab") as file:
                 file.write(data)
                 if self._logged[name] > _MOST_LOG_BYTES:
                     file.write(b"# the rest of this log was dropped\n")
@@ -233,20 +220,18 @@ async def launched_agents(
     secret = secrets.token_bytes(SECRET_BYTES)
     authority = RunAuthority()
     enrolment = Enrolment(
-        secret,
-        hosts,
+        secret=secret,
+        names=tuple(hosts),
         shares_token=chosen.shares_token,
         ends_ns=time.monotonic_ns()
         + round(ARRIVAL_TIMEOUT_S * 1e9) * (1 + len(commands) // STARTING_AT_ONCE),
     )
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="chakram-")))
-
-        def log(name: str, text: str) -> None:
-            agents.write_log(name, text)
-
         listener = await stack.enter_async_context(
-            CallHomeListener(hosts, folder, enrolment, authority, log)
+            CallHomeListener(
+                folder, enrolment, authority, lambda *line: agents.write_log(*line)
+            )
         )
         agents = LaunchedAgents(listener, commands, logs)
         address, port = listen_address(options.listen)
@@ -377,36 +362,19 @@ async def _spawn(each: _Started, token: bytes, agents: LaunchedAgents) -> None:
     Raises:
         EnvironmentProblem: If it is not installed.
     """
-    arguments = each.command.arguments
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            # Ctrl-C in a terminal must not end agents before they have sent their
-            # records.
-            start_new_session=True,
-            preexec_fn=_die_with_controller,
-        )
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"--launch: {arguments[0]}",
-            f"cannot be started ({error.strerror})",
-            "install it, or choose another launcher",
-        ) from error
-    each.process = process
+    each.process = process = await start_launcher(
+        each.command,
+        # Ctrl-C in a terminal must not end agents before they have sent their records.
+        start_new_session=True,
+        # A launcher whose controller is killed ends its agents.
+        preexec_fn=partial(die_with_parent, signal_number=signal.SIGTERM),
+    )
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.write(token)
         await process.stdin.drain()
         process.stdin.close()
     each.reading = asyncio.create_task(_read(each, agents), name="launcher output")
-
-
-def _die_with_controller() -> None:
-    """End a launcher if its controller is killed. It then ends its agents."""
-    die_with_parent(signal_number=signal.SIGTERM)
 
 
 async def _read(each: _Started, agents: LaunchedAgents) -> None:
@@ -425,15 +393,11 @@ async def _read(each: _Started, agents: LaunchedAgents) -> None:
             break
         text = line.decode("utf-8", "replace").rstrip()[:_LONGEST_LINE]
         each.last.append(one_line(text))
-        # With one host per command, its agent sends the same lines itself.
-        if not text.startswith("ready ") and (len(hosts) > 1 or _is_foreign(text)):
+        # With one host per command, its agent sends the lines of its log itself.
+        is_known = len(hosts) == 1 and " chakram_agent" in text
+        if not text.startswith("ready ") and not is_known:
             agents.write_log(name, text)
     await process.wait()
-
-
-def _is_foreign(line: str) -> bool:
-    """Return whether a line is not from the agent's log, which arrives separately."""
-    return " chakram_agent" not in line
 
 
 async def _why_absent(

@@ -10,7 +10,8 @@ This module does no I/O and reads no clock.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from chakram.foundation.errors import AgentError
 
@@ -31,39 +32,25 @@ class EnrolmentStopped(AgentError):
     """Two agents have claimed one name, so one of them has a stolen token."""
 
 
+@dataclass(slots=True, kw_only=True)
 class Enrolment:
     """The names that may still enrol, and who has enrolled.
 
-    Args:
+    Attributes:
         secret: The run's secret, from which the tokens follow.
         names: Hosts that are expected.
         shares_token: Whether the token of the job is valid.
         ends_ns: Time after which no agent can enrol.
+        sources: Address of each agent that has enrolled, by name.
+        stopped: Why enrolment has stopped, or None.
     """
 
-    def __init__(
-        self,
-        secret: bytes,
-        names: Iterable[str],
-        *,
-        shares_token: bool,
-        ends_ns: int,
-    ) -> None:
-        self._secret = secret
-        self._names = frozenset(names)
-        self._shares_token = shares_token
-        self._ends_ns = ends_ns
-        self._sources: dict[str, str] = {}
-        self._stopped: EnrolmentStopped | None = None
-
-    @property
-    def stopped(self) -> EnrolmentStopped | None:
-        """Why enrolment has stopped, or None."""
-        return self._stopped
-
-    def missing(self) -> list[str]:
-        """Return the hosts that have not enrolled, in natural order of their names."""
-        return sorted(self._names - set(self._sources))
+    secret: bytes
+    names: Collection[str]
+    shares_token: bool
+    ends_ns: int
+    sources: dict[str, str] = field(default_factory=dict)
+    stopped: EnrolmentStopped | None = None
 
     def enrol(self, name: str, token: bytes, *, source: str, now_ns: int) -> str:
         """Admit an agent, and return the name of its host in the inventory.
@@ -84,42 +71,42 @@ class Enrolment:
         """
         where = f"agent {name!r} at {source}"
         called, name = name, self._in_inventory(name)
-        valid = [host_token(self._secret, name)]
-        valid += [job_token(self._secret)] if self._shares_token else []
+        valid = [host_token(self.secret, name)]
+        valid += [job_token(self.secret)] if self.shares_token else []
         # Compare with all of them, so that the time reveals nothing about the token.
         matches = [hmac.compare_digest(token, each) for each in valid]
         if not any(matches):
             # Do not reveal whether the name is expected.
             raise AgentError(where, "its token is not valid for this run and name")
-        if name not in self._names:
+        if name not in self.names:
             raise AgentError(
                 where,
                 f"its host {called!r} is not in the inventory of this run",
                 "give it the name in the inventory with --name",
             )
-        if self._stopped is not None:
-            raise self._stopped
-        if now_ns > self._ends_ns:
+        if self.stopped is not None:
+            raise self.stopped
+        if now_ns > self.ends_ns:
             raise AgentError(where, "its token has expired")
-        if name in self._sources:
-            self._stopped = EnrolmentStopped(
+        if name in self.sources:
+            self.stopped = EnrolmentStopped(
                 f"agent {name!r}",
-                f"was claimed from {self._sources[name]} and from {source}: one token "
+                f"was claimed from {self.sources[name]} and from {source}: one token "
                 "was used twice",
                 "find out who started the second agent before you run again",
             )
-            raise self._stopped
-        self._sources[name] = source
+            raise self.stopped
+        self.sources[name] = source
         return name
 
     def _in_inventory(self, name: str) -> str:
         """Return the only expected name that adds or omits the domain, or *name*."""
-        if name in self._names:
+        if name in self.names:
             return name
         label, dot, _ = name.partition(".")
         same = [
             each
-            for each in self._names
+            for each in self.names
             if each.partition(".")[0] == label and (each == label or not dot)
         ]
         return same[0] if len(same) == 1 else name

@@ -28,9 +28,8 @@ from chakram.foundation.errors import AgentError, ChakramError, EnvironmentProbl
 from chakram.foundation.ip_addresses import socket_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
-    from types import TracebackType
 
     from chakram.control.call_home.enrolment import Enrolment
 
@@ -54,6 +53,7 @@ class CalledAgent:
         version: Version of Chakram on its host; empty until it has called.
         launcher: Its launcher, as reported by the agent.
         log: Called with lines of the agent's log.
+        commands: Connections of the agent that no call uses yet.
     """
 
     name: str
@@ -61,7 +61,7 @@ class CalledAgent:
     log: Callable[[str, str], None]
     version: str = ""
     launcher: str = ""
-    _commands: asyncio.Queue[Streams] = field(default_factory=asyncio.Queue)
+    commands: asyncio.Queue[Streams] = field(default_factory=asyncio.Queue)
     _control: asyncio.StreamWriter | None = None
     _pongs: asyncio.Queue[tuple[pb.Pong, int]] = field(default_factory=asyncio.Queue)
     _pinging: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -114,7 +114,7 @@ class CalledAgent:
         try:
             async with asyncio.timeout(_COMMANDS_TIMEOUT_S):
                 while True:
-                    called = await self._commands.get()
+                    called = await self.commands.get()
                     if not called[0].at_eof():
                         break
                     await close(called[1])
@@ -144,10 +144,6 @@ class CalledAgent:
             if self._control is writer:
                 self._control = None
 
-    def wait_for_calls(self, streams: Streams) -> None:
-        """Keep a connection of the agent until a call needs it."""
-        self._commands.put_nowait(streams)
-
 
 class CallHomeListener:
     """TCP listener for the agents of one run.
@@ -155,17 +151,19 @@ class CallHomeListener:
     Use it as an asynchronous context manager. Its end closes all connections.
 
     Args:
-        names: Names of the expected hosts.
         folder: Folder for the Unix sockets on which ``AgentClient`` calls agents. Only
             its owner must be able to open it.
         enrolment: Decides which agents may enrol.
         authority: Signs their certificates.
         log: Called with the name of an agent and lines of its log.
+
+    Attributes:
+        agents: The expected agents, by name.
+        refusals: The last refusal of each source address.
     """
 
     def __init__(
         self,
-        names: Iterable[str],
         folder: Path,
         enrolment: Enrolment,
         authority: RunAuthority,
@@ -173,25 +171,15 @@ class CallHomeListener:
     ) -> None:
         self.enrolment = enrolment
         self._authority = authority
-        self._agents = {
+        self.agents = {
             name: CalledAgent(name, f"unix:{folder}/{number}", log)
-            for number, name in enumerate(names)
+            for number, name in enumerate(enrolment.names)
         }
+        self.refusals: dict[str, ChakramError] = {}
         self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
-        self._refusals: dict[str, ChakramError] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()
-
-    @property
-    def agents(self) -> dict[str, CalledAgent]:
-        """The expected agents, by name."""
-        return self._agents
-
-    @property
-    def refusals(self) -> dict[str, ChakramError]:
-        """The last refusal of each source address."""
-        return self._refusals
 
     async def listen(self, host: str, port: int) -> int:
         """Start to listen, and return the port.
@@ -227,7 +215,7 @@ class CallHomeListener:
             limit=CHUNK_BYTES,
         )
         self._stack.callback(server.close)
-        for agent in self._agents.values():
+        for agent in self.agents.values():
             inner = await asyncio.start_unix_server(
                 lambda *streams, agent=agent: self._take(agent.carry, streams),
                 agent.target.removeprefix("unix:"),
@@ -260,11 +248,11 @@ class CallHomeListener:
 
     def missing(self) -> list[str]:
         """Return the names of the agents that are not connected."""
-        return [name for name, agent in self._agents.items() if not agent.is_here]
+        return [name for name, agent in self.agents.items() if not agent.is_here]
 
     async def end_agents(self, reason: str) -> None:
         """Ask all agents to end themselves."""
-        await asyncio.gather(*(each.end(reason) for each in self._agents.values()))
+        await asyncio.gather(*(each.end(reason) for each in self.agents.values()))
 
     async def _handle(self, streams: Streams) -> None:
         reader, writer = streams
@@ -281,7 +269,7 @@ class CallHomeListener:
                 agent, welcome = self._answer(hello, writer, source)
             except ChakramError as error:
                 log.info("refused an agent error=%s", error)
-                self._refusals[str(peer[0])] = error
+                self.refusals[str(peer[0])] = error
                 write_frame(writer, pb.Welcome(refusal=error_message(error)))
                 await writer.drain()
                 self._changed.set()
@@ -292,7 +280,7 @@ class CallHomeListener:
                 return
             agent.version = hello.version
             if hello.HasField("commands"):
-                agent.wait_for_calls(streams)
+                agent.commands.put_nowait(streams)
                 keeps = True
             elif hello.HasField("control"):
                 self._changed.set()
@@ -330,28 +318,22 @@ class CallHomeListener:
                 now_ns=time.monotonic_ns(),
             )
             certificate = self._authority.sign_request(name, request)
-            self._agents[name].launcher = hello.enrolment.launcher
+            self.agents[name].launcher = hello.enrolment.launcher
             return None, pb.Welcome(certificate=certificate, name=name)
         certified = agent_name(writer.get_extra_info("ssl_object"))
-        if certified is None or certified != name or name not in self._agents:
+        if certified is None or certified != name or name not in self.agents:
             raise AgentError(
                 f"agent {name!r} at {source}", "has no certificate of this run"
             )
-        return self._agents[name], pb.Welcome()
+        return self.agents[name], pb.Welcome()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-        tasks = tuple(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         # Some tasks may have been canceled before they had begun.
         await asyncio.gather(*map(close, self._writers), return_exceptions=True)

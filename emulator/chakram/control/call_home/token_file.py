@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import ConfigError
@@ -33,14 +33,8 @@ class TokenFile:
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
-        document = {
-            "token": self.token.hex(),
-            "authority": self.authority.decode(),
-            "controllers": self.controllers,
-            "name": self.name,
-            "launcher_port": self.launcher_port,
-        }
-        return json.dumps(document).encode() + b"\n"
+        texts = {"token": self.token.hex(), "authority": self.authority.decode()}
+        return json.dumps(asdict(self) | texts).encode() + b"\n"
 
 
 def parse_token_file(data: bytes, where: str) -> TokenFile:
