@@ -8,10 +8,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import chakram
 from chakram.control.service import TlsFiles
@@ -23,10 +22,6 @@ from chakram.foundation.units import parse_rate, parse_time
 from chakram_agent.grpc_server import HomeOptions, ServeOptions, serve
 from chakram_agent.send_limits import DEFAULT_ALLOW, Policy, parse_prefix
 from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
-
-if TYPE_CHECKING:
-    from chakram_agent.metrics_endpoint import AgentMetrics
-
 
 HOME_LEASE_NS = 600 * 10**9
 """Time without a controller after which a launched agent ends itself."""
@@ -80,27 +75,21 @@ def _add_connection(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--listen",
         metavar="ADDRESS",
-        help=(
-            "listen address: unix:/path, or host:port with certificates (default "
-            f"{default_listen()})"
-        ),
+        help="listen address: unix:/path, or host:port with certificates (default "
+        f"{default_listen()})",
     )
     verb.add_argument(
         "--token-file",
         metavar="FILE",
-        help=(
-            "connect to the controller with this token instead of listening; - reads "
-            "the token from standard input"
-        ),
+        help="connect to the controller with this token instead of listening; - reads "
+        "the token from standard input",
     )
     verb.add_argument(
         "--controller",
         action="append",
         metavar="HOST:PORT",
-        help=(
-            "address of the controller; may be repeated (default: those in the token "
-            "file)"
-        ),
+        help="address of the controller; may be repeated (default: those in the token "
+        "file)",
     )
     verb.add_argument(
         "--name",
@@ -122,10 +111,8 @@ def _add_connection(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--insecure",
         action="store_true",
-        help=(
-            "listen on a loopback address without certificates; every local user can "
-            "then control the agent"
-        ),
+        help="listen on a loopback address without certificates; every local user can "
+        "then control the agent",
     )
 
 
@@ -135,10 +122,8 @@ def _add_limits(verb: argparse.ArgumentParser) -> None:
         "--allow",
         action="append",
         metavar="PREFIX",
-        help=(
-            "send only to addresses in this prefix; may be repeated (default "
-            f"{', '.join(DEFAULT_ALLOW)})"
-        ),
+        help="send only to addresses in this prefix; may be repeated (default "
+        f"{', '.join(DEFAULT_ALLOW)})",
     )
     verb.add_argument(
         "--max-rate", metavar="RATE", help="limit the total send rate, e.g. 10Gbit"
@@ -158,29 +143,23 @@ def _add_limits(verb: argparse.ArgumentParser) -> None:
         type=int,
         choices=range(-20, 20),
         metavar="N",
-        help=(
-            "niceness of the agent and its data-plane processes, -20 to 19, and of its "
-            "session if it leads one; below 0, they take precedence over other "
-            "processes of this host, including a controller with a higher niceness "
-            "(default: inherited)"
-        ),
+        help="niceness of the agent and its data-plane processes, -20 to 19, and of "
+        "its session if it leads one; below 0, they take precedence over other "
+        "processes of this host, including a controller with a higher niceness "
+        "(default: inherited)",
     )
     verb.add_argument(
         "--die-with-parent",
         action="store_true",
-        help=(
-            "end when the program that started this one ends; tolerate longer silence "
-            "from the controller"
-        ),
+        help="end when the program that started this one ends; tolerate longer silence "
+        "from the controller",
     )
     verb.add_argument(
         "--lease",
         metavar="TIME",
-        help=(
-            "end after this time without a controller, e.g. 10min, so that a launcher "
-            "that was killed leaves no agent behind (default: wait forever; with "
-            "--token-file, 10min)"
-        ),
+        help="end after this time without a controller, e.g. 10min, so that a launcher "
+        "that was killed leaves no agent behind (default: wait forever; with "
+        "--token-file, 10min)",
     )
 
 
@@ -318,7 +297,12 @@ def apply_niceness(nice: int) -> None:
 
 
 async def run(options: ServeOptions, metrics: str | None) -> None:
-    """Serve until SIGTERM or SIGINT arrives."""
+    """Serve until SIGTERM or SIGINT arrives.
+
+    Raises:
+        ConfigError: If *metrics* is not a valid address.
+        EnvironmentProblem: If the endpoint of metrics cannot listen at this address.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -328,32 +312,16 @@ async def run(options: ServeOptions, metrics: str | None) -> None:
         # The parent process reads this line, possibly through a pipe.
         print(f"ready {address}", flush=True)
 
-    with metrics_at(metrics) as served:
+    with ExitStack() as stack:
+        served = None
+        if metrics is not None:
+            # Imported on demand, because only an agent that serves metrics needs it.
+            from chakram_agent.metrics_endpoint import AgentMetrics
+
+            served = AgentMetrics(metrics)
+            served.server.start()
+            stack.callback(served.server.close)
         await serve(options, ready=ready, stop=stop, metrics=served)
-
-
-@contextmanager
-def metrics_at(listen: str | None) -> Iterator[AgentMetrics | None]:
-    """Serve metrics at *listen* while the body of the ``with`` statement runs.
-
-    If *listen* is None, serve no metrics.
-
-    Raises:
-        ConfigError: If *listen* is not a valid address.
-        EnvironmentProblem: If the endpoint cannot listen at the address.
-    """
-    if listen is None:
-        yield None
-        return
-    # Import lazily, because only an agent that serves metrics needs this module.
-    from chakram_agent.metrics_endpoint import AgentMetrics
-
-    metrics = AgentMetrics(listen)
-    metrics.start()
-    try:
-        yield metrics
-    finally:
-        metrics.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

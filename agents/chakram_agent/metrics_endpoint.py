@@ -36,6 +36,9 @@ class AgentMetrics(MetricsState):
     Raises:
         ConfigError: If *listen* is not a valid address.
         EnvironmentProblem: If the endpoint cannot listen at the address.
+
+    Attributes:
+        server: Server of the metrics.
     """
 
     def __init__(self, listen: str) -> None:
@@ -50,25 +53,12 @@ class AgentMetrics(MetricsState):
         self._agent = socket.gethostname()
         self._is_running = False
         self._rows = LiveRows()
-        self._server = MetricsServer(
+        self.server = MetricsServer(
             self,
             open_listener(listen),
             self._rows.pages(),
             lambda: self._rows.show(self),
         )
-
-    @property
-    def url(self) -> str:
-        """URL of the metrics."""
-        return self._server.url
-
-    def start(self) -> None:
-        """Start serving."""
-        self._server.start()
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.close()
 
     def begin(self, plan: AgentPlan) -> None:
         """Start counting for the queue pairs and ports of *plan*."""

@@ -48,12 +48,12 @@ def snapshot(**values: int) -> CountersSnapshot:
 
 def test_agent_serves_its_counters_but_no_metrics_of_runs() -> None:
     metrics = AgentMetrics("127.0.0.1:0")
-    metrics.start()
+    metrics.server.start()
     try:
         metrics.update(snapshot(tx_bytes=7, generator_wait_ns=500_000_000))
-        found = scrape(metrics.url)
+        found = scrape(metrics.server.url)
     finally:
-        metrics.close()
+        metrics.server.close()
     assert found["chakram_tx_bytes_total"] == 7
     assert found["chakram_generator_wait_seconds_total"] == 0.5
     assert found["chakram_generator_lag_max_seconds"] == 0.002
@@ -96,7 +96,7 @@ def test_nothing_is_in_flight_or_sent_after_a_run_that_ended_early() -> None:
 
 
 def page(metrics: AgentMetrics, path: str) -> dict[str, Any]:
-    url = metrics.url.replace("/metrics", path)
+    url = metrics.server.url.replace("/metrics", path)
     with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         assert answer.headers["Content-Type"] == "application/json"
         found: dict[str, Any] = json.load(answer)
@@ -122,10 +122,10 @@ def test_queue_pairs_have_a_page_instead_of_series() -> None:
     )
     counters = CountersSnapshot(time_ns=0, values=snapshot().values, loads=(load,))
     metrics = AgentMetrics("127.0.0.1:0")
-    metrics.start()
+    metrics.server.start()
     try:
         metrics.update(counters, rows)
-        found = scrape(metrics.url)
+        found = scrape(metrics.server.url)
         # However many there are, they are three series.
         assert found["chakram_queue_pairs"] == count
         assert found["chakram_generator_busy_seconds_total"] == 1.5
@@ -141,25 +141,25 @@ def test_queue_pairs_have_a_page_instead_of_series() -> None:
         (port,) = page(metrics, "/ports")["ports"]
         assert list(port) == [*PORT_FIELDS, *PORT_SUMS.values()]
     finally:
-        metrics.close()
+        metrics.server.close()
 
 
 def test_metrics_address_in_use_is_reported() -> None:
     metrics = AgentMetrics("127.0.0.1:0")
     try:
-        address = metrics.url.removeprefix("http://").removesuffix("/metrics")
+        address = metrics.server.url.removeprefix("http://").removesuffix("/metrics")
         with pytest.raises(PortInUse, match="another program uses this address"):
             AgentMetrics(address)
     finally:
-        metrics.close()
+        metrics.server.close()
 
 
 @pytest.mark.asyncio
 async def test_the_command_serves_metrics(tmp_path: object) -> None:
     listen = f"unix:{tmp_path}/a"
     probe = AgentMetrics("127.0.0.1:0")
-    url = probe.url
-    probe.close()  # its port is free now, and known
+    url = probe.server.url
+    probe.server.close()  # its port is free now, and known
     address = url.removeprefix("http://").removesuffix("/metrics")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "chakram_agent", "serve", "--listen", listen,

@@ -32,19 +32,15 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Op = Annotated[str | None, typer.Option("--op", help="Collective, e.g. all_reduce.")]
+Op = Annotated[str | None, typer.Option(help="Collective, e.g. all_reduce.")]
 Ranks = Annotated[
     int | None,
     typer.Option("--ranks", min=2, max=1024, help="Number of ranks in the group."),
 ]
-Root = Annotated[
-    int, typer.Option("--root", min=0, help="Position of the root in the group.")
-]
-Size = Annotated[str, typer.Option("--size", help="Input size of one rank, e.g. 1MiB.")]
-Rate = Annotated[str, typer.Option("--rate", help="Rate of every port, for the bound.")]
-Delay = Annotated[
-    str, typer.Option("--delay", help="Delay of every link, for the bound.")
-]
+Root = Annotated[int, typer.Option(min=0, help="Position of the root in the group.")]
+Size = Annotated[str, typer.Option(help="Input size of one rank, e.g. 1MiB.")]
+Rate = Annotated[str, typer.Option(help="Rate of every port, for the bound.")]
+Delay = Annotated[str, typer.Option(help="Delay of every link, for the bound.")]
 
 _SIZE, _RATE, _DELAY = "1MiB", "100Gbit", "500ns"
 _MOST_STEPS = 64

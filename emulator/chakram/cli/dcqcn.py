@@ -26,11 +26,10 @@ Profile = Annotated[
         help="Profile: dcqcn-nvidia, dcqcn-paper, dcqcn-intel or dcqcn-hpcc-ns3."
     ),
 ]
-Rate = Annotated[str, typer.Option("--rate", help="Line rate.")]
+Rate = Annotated[str, typer.Option(help="Line rate.")]
 ScaledFrom = Annotated[
     str | None,
     typer.Option(
-        "--scaled-from",
         help="Line rate for which the profile is defined, e.g. 40Gbit. Its rates are "
         "scaled to --rate.",
     ),
@@ -42,7 +41,6 @@ Override = Annotated[
 Vendor = Annotated[
     list[str] | None,
     typer.Option(
-        "--vendor",
         help="Set a knob by its vendor name, e.g. rpg_ai_rate=10. Can be repeated.",
     ),
 ]

@@ -31,6 +31,10 @@ app = typer.Typer(
     name="hosts", help="Hosts of real fabrics and their ports.", no_args_is_help=True
 )
 
+_Group = Annotated[
+    str | None,
+    typer.Option(help="Group of the Ansible inventory, or partition of CloudAI."),
+]
 _CERTIFICATES = ("ca.pem", "controller.pem", "controller.key")
 
 
@@ -59,10 +63,7 @@ def find(
             help="Choose ports with such a name, e.g. 'ens*np0'. Can be repeated.",
         ),
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(help="Group of the Ansible inventory, or partition of CloudAI."),
-    ] = None,
+    group: _Group = None,
     agent_port: Annotated[
         int, typer.Option(min=1, max=65535, help="TCP port that the agents listen on.")
     ] = 7411,
@@ -216,7 +217,7 @@ def show(
     if metrics_port is not None:
         print(json.dumps(list(_targets(found.hosts, metrics_port)), indent=1))
         return
-    ports = [
+    ports: list[dict[str, Any]] = [
         {
             "host": host.name,
             "agent": host.agent,
@@ -233,20 +234,18 @@ def show(
     if as_json:
         options.print_json("inventory", {"ports": ports})
         return
-    rows = []
-    for each in ports:
-        rate = each["rate_bps"]
-        rows.append(
-            (
-                str(each["host"]),
-                str(each["agent"] or f"launched at {each['login'] or each['host']}"),
-                str(each["open"]),
-                str(each["netns"] or "-"),
-                str(each["address"]),
-                str(each["mtu"]),
-                format_rate(rate) if isinstance(rate, int) else "-",
-            )
+    rows = [
+        (
+            each["host"],
+            each["agent"] or f"launched at {each['login'] or each['host']}",
+            each["open"],
+            each["netns"] or "-",
+            each["address"],
+            str(each["mtu"]),
+            "-" if each["rate_bps"] is None else format_rate(each["rate_bps"]),
         )
+        for each in ports
+    ]
     _print_table(("host", "agent", "port", "netns", "address", "MTU", "rate"), rows)
 
 
@@ -359,10 +358,7 @@ def push(
             help="Archive of a relocatable CPython, for hosts without this version.",
         ),
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(help="Group of the Ansible inventory, or partition of CloudAI."),
-    ] = None,
+    group: _Group = None,
     save: Annotated[
         Path | None,
         typer.Option(

@@ -33,7 +33,6 @@ FILE = "interference.json"
 Alone = Annotated[
     str | None,
     typer.Option(
-        "--alone",
         metavar="JOB",
         help="Run only this job, on the same ports as together with the others.",
     ),

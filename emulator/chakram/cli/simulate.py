@@ -30,7 +30,6 @@ def simulate(
     level: Annotated[
         str | None,
         typer.Option(
-            "--level",
             metavar="LEVEL",
             help="Level of detail: packet, message or flow. The last two are for "
             "thousands of ranks.",
@@ -39,7 +38,6 @@ def simulate(
     cost_model: Annotated[
         str | None,
         typer.Option(
-            "--cost-model",
             metavar="MODEL",
             help="Cost model: chakram or astra-sim-ns3; at level message also "
             "astra-sim-aware or astra-sim-unaware.",
@@ -48,7 +46,6 @@ def simulate(
     against: Annotated[
         Path | None,
         typer.Option(
-            "--against",
             metavar="FILE",
             help="Compare with another simulator: a log of ASTRA-sim, or an fct.txt "
             "of ns-3.",

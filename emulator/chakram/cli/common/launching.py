@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,64 +14,52 @@ from chakram.foundation.errors import ConfigError
 if TYPE_CHECKING:
     from chakram.launch.launched_agents import LaunchOptions
 
-
+_option = partial(typer.Option, rich_help_panel="Launching agents")
 Launch = Annotated[
     str | None,
-    typer.Option(
-        "--launch",
+    _option(
         metavar="KIND",
         help="Start the agents of an external fabric: local, ssh, slurm or mpi. "
         "Default: they listen already.",
-        rich_help_panel="Launching agents",
     ),
 ]
 Listen = Annotated[
     str,
-    typer.Option(
-        "--listen",
+    _option(
         metavar="ADDRESS[:PORT]",
         help="Address at which launched agents reach this controller. Default: that "
         "of the interface to their hosts.",
-        rich_help_panel="Launching agents",
     ),
 ]
 AgentCommand = Annotated[
     str | None,
-    typer.Option(
-        "--agent",
+    _option(
         metavar="COMMAND",
         help="Command of the agent on the hosts. Default: chakram-agent.",
-        rich_help_panel="Launching agents",
     ),
 ]
 LauncherOptions = Annotated[
     list[str] | None,
-    typer.Option(
-        "--launcher-option",
+    _option(
         metavar="OPTION",
         help="Further option for ssh, srun or mpirun, e.g. "
         "--launcher-option=--partition=gpu. Can be repeated.",
-        rich_help_panel="Launching agents",
     ),
 ]
 Lease = Annotated[
     str,
-    typer.Option(
-        "--lease",
+    _option(
         metavar="TIME",
         help="Time without a controller after which launched agents end themselves.",
-        rich_help_panel="Launching agents",
     ),
 ]
 Tolerate = Annotated[
     int,
-    typer.Option(
-        "--tolerate",
+    _option(
         metavar="N",
         min=0,
         help="Run without up to this many hosts whose agents do not start. Jobs that "
         "then find too few ports are left out.",
-        rich_help_panel="Launching agents",
     ),
 ]
 

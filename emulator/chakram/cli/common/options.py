@@ -36,16 +36,13 @@ Overrides = Annotated[
 Hosts = Annotated[
     Path | None,
     typer.Option(
-        "--hosts",
         metavar="FILE",
         help="Inventory file of an external fabric, instead of fabric.hosts.",
     ),
 ]
 Runs = Annotated[
     Path | None,
-    typer.Option(
-        "--runs", help="Folder for run directories, instead of the experiment's."
-    ),
+    typer.Option(help="Folder for run directories, instead of the experiment's."),
 ]
 Resources = Annotated[
     Path | None,

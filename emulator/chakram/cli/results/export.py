@@ -31,7 +31,7 @@ _Source = Annotated[
         help="Run directory, or experiment file. An experiment is simulated first.",
     ),
 ]
-_Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")]
+_Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")]
 _Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
 
 

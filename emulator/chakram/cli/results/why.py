@@ -39,14 +39,13 @@ def why(
     until: Annotated[
         str | None,
         typer.Option(
-            "--until",
             metavar="COLLECTIVE",
             help="Explain the time until this collective completes instead of the "
             "whole iteration. Give its name or group#k.",
         ),
     ] = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="Explain only this job.")
+        str | None, typer.Option(metavar="JOB", help="Explain only this job.")
     ] = None,
     no_verify: Annotated[
         bool,
