@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 import chakram
@@ -121,40 +122,33 @@ class LogLines(logging.Handler):
         return "\n".join(lines)
 
 
+@dataclass(slots=True, eq=False)
 class CallHome:
     """Connections of an agent to the controller of its run.
 
-    Args:
-        token: Content of the token file.
-        controllers: Addresses of the controller, instead of those in the token file.
-        name: Name of this host in the inventory.
+    Attributes:
+        token: Content of the token file. Without a name, the agent uses that of its
+            host.
         inner: Path of the Unix socket on which the agent serves calls.
         end: Called if the controller ends the agent, with the reason.
+        controllers: Addresses of the controller. The one that has worked last is first.
     """
 
-    def __init__(
-        self,
-        token: TokenFile,
-        *,
-        controllers: tuple[str, ...],
-        name: str,
-        inner: str,
-        end: Callable[[str], None],
-    ) -> None:
-        self._token = token
-        self._controllers = list(controllers) or controllers_of(token)
-        self._name = name
-        self._inner = inner
-        self._end = end
-        self._log = LogLines()
-        self._renew_at_s = 0.0
-        self._key: ec.EllipticCurvePrivateKey
-        self._context: ssl.SSLContext
+    token: TokenFile
+    _: KW_ONLY
+    inner: str
+    end: Callable[[str], None]
+    controllers: list[str] = field(init=False)
+    _name: str = field(init=False)
+    _log: LogLines = field(default_factory=LogLines)
+    _renew_at_s: float = 0.0
+    _key: ec.EllipticCurvePrivateKey = field(init=False)
+    _context: ssl.SSLContext = field(init=False)
+    _seen: Callable[[], None] = field(init=False)
 
-    @property
-    def controller(self) -> str:
-        """Address of the controller that has worked last."""
-        return self._controllers[0]
+    def __post_init__(self) -> None:
+        self.controllers = controllers_of(self.token)
+        self._name = self.token.name or name_of_host()
 
     async def enrol(self) -> None:
         """Get a certificate.
@@ -164,10 +158,10 @@ class CallHome:
         """
         key, request = new_key_and_request()
         hello = self._hello()
-        hello.enrolment.token = self._token.token
+        hello.enrolment.token = self.token.token
         hello.enrolment.request = request
         hello.enrolment.launcher = launcher_of_process()
-        context = client_context(self._token.authority, None)
+        context = client_context(self.token.authority, None)
         begun_s = time.monotonic()
         pause_s = _PAUSE_S
         while True:
@@ -179,7 +173,7 @@ class CallHome:
                 limit_s = _REFUSED_TIMEOUT_S if is_refused else _ENROL_TIMEOUT_S
                 if time.monotonic() + pause_s - begun_s > limit_s:
                     raise AgentError(
-                        f"controller {', '.join(self._controllers)}",
+                        f"controller {', '.join(self.controllers)}",
                         _why_lost(error),
                         "can this host reach it? name another address with "
                         "chakram run --listen ADDRESS",
@@ -194,7 +188,7 @@ class CallHome:
     def _use(self, certificate: bytes) -> None:
         """Use a certificate for new connections, and renew it in time."""
         pair = certificate, self._key
-        self._context = client_context(self._token.authority, pair)
+        self._context = client_context(self.token.authority, pair)
         self._renew_at_s = time.monotonic() + _RENEW_AFTER_S
 
     async def stay(self, seen: Callable[[], None]) -> None:
@@ -237,7 +231,7 @@ class CallHome:
             first = await reader.read(CHUNK_BYTES)
             if first:
                 there, back = await asyncio.open_unix_connection(
-                    self._inner, limit=CHUNK_BYTES
+                    self.inner, limit=CHUNK_BYTES
                 )
                 back.write(first)
                 await splice((reader, writer), (there, back))
@@ -267,7 +261,7 @@ class CallHome:
                 elif order.HasField("certificate"):
                     self._use(order.certificate)
                 elif order.HasField("end"):
-                    self._end(order.end)
+                    self.end(order.end)
                     return
         finally:
             writer.close()
@@ -309,7 +303,7 @@ class CallHome:
             OSError: If it cannot be reached at any address.
         """
         failure: OSError = ConnectionRefusedError("its address is unknown")
-        for controller in tuple(self._controllers):
+        for controller in tuple(self.controllers):
             host, _, port = controller.rpartition(":")
             try:
                 async with asyncio.timeout(_CONNECT_TIMEOUT_S):
@@ -329,8 +323,8 @@ class CallHome:
                 failure = error
                 continue
             # Later connections use the address that has worked.
-            self._controllers.remove(controller)
-            self._controllers.insert(0, controller)
+            self.controllers.remove(controller)
+            self.controllers.insert(0, controller)
             return streams, welcome
         raise failure
 

@@ -10,7 +10,9 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import chakram
 from chakram.control.service import TlsFiles
@@ -19,9 +21,13 @@ from chakram.fabric.labs.lab_files import prepare_root, state_root
 from chakram.foundation.errors import ChakramError, ConfigError, PrivilegeError
 from chakram.foundation.text_escaping import plain_output
 from chakram.foundation.units import parse_rate, parse_time
-from chakram_agent.grpc_server import HomeOptions, ServeOptions, serve
+from chakram_agent.grpc_server import ServeOptions, serve
 from chakram_agent.send_limits import DEFAULT_ALLOW, Policy, parse_prefix
 from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
+
+if TYPE_CHECKING:
+    from chakram.control.call_home.token_file import TokenFile
+
 
 HOME_LEASE_NS = 600 * 10**9
 """Time without a controller after which a launched agent ends itself."""
@@ -191,7 +197,7 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
         raise ConfigError(
             "--insecure", "cannot be combined with certificates", "remove one of them"
         )
-    home = _home_options(arguments)
+    home = _token_of(arguments)
     lease_ns = None if home is None else HOME_LEASE_NS
     if arguments.lease is not None:
         lease_ns = parse_time(arguments.lease, where="--lease")
@@ -226,8 +232,8 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
     )
 
 
-def _home_options(arguments: argparse.Namespace) -> HomeOptions | None:
-    """Return how the agent finds its controller, or None if it listens.
+def _token_of(arguments: argparse.Namespace) -> TokenFile | None:
+    """Return the token file, changed by other options; None if the agent listens.
 
     Raises:
         ConfigError: If options contradict each other, or the token file is invalid.
@@ -252,7 +258,6 @@ def _home_options(arguments: argparse.Namespace) -> HomeOptions | None:
         MAX_TOKEN_FILE_BYTES,
         parse_token_file,
     )
-    from chakram_agent.call_home import name_of_host
 
     where = f"--token-file {file}"
     try:
@@ -264,17 +269,17 @@ def _home_options(arguments: argparse.Namespace) -> HomeOptions | None:
     except OSError as error:
         raise ConfigError(where, f"cannot be read ({error.strerror})") from error
     token = parse_token_file(data, where)
-    controllers = tuple(arguments.controller or ())
-    for each in controllers:
+    if arguments.name:
+        token = replace(token, name=arguments.name)
+    for each in arguments.controller or ():
         if not each.rpartition(":")[2].isdigit():
             raise ConfigError(
                 f"--controller {each}", "is not an address", "use HOST:PORT"
             )
-    return HomeOptions(
-        token=token,
-        controllers=controllers,
-        name=arguments.name or token.name or name_of_host(),
-    )
+    if arguments.controller:
+        controllers = tuple(arguments.controller)
+        token = replace(token, controllers=controllers, launcher_port=0)
+    return token
 
 
 def apply_niceness(nice: int) -> None:

@@ -64,21 +64,6 @@ _CODES: tuple[tuple[type[errors.ChakramError], grpc.StatusCode], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HomeOptions:
-    """How an agent finds its controller.
-
-    Attributes:
-        token: Content of the token file.
-        controllers: Addresses of the controller, instead of those in the token file.
-        name: Name of this host in the inventory.
-    """
-
-    token: TokenFile
-    controllers: tuple[str, ...]
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """Listen address, security and limits of an agent.
 
@@ -86,7 +71,8 @@ class ServeOptions:
         listen: ``unix:/path`` or ``host:port``. Port 0 selects a free port. Not used if
             the agent calls its controller.
         tls: Certificates. May be None only if no remote host can connect.
-        home: Controller to connect to, instead of listening; None: listen.
+        home: Token for the controller to connect to, instead of listening; None:
+            listen.
         insecure: Whether to allow TCP on loopback without certificates. Every local
             user can then command the agent.
         policy: Limits on destinations and rate.
@@ -99,7 +85,7 @@ class ServeOptions:
     listen: str
     tls: service.TlsFiles | None
     policy: Policy
-    home: HomeOptions | None = None
+    home: TokenFile | None = None
     insecure: bool = False
     pin: bool = False
     traffic_lease_ns: int = TRAFFIC_LEASE_NS
@@ -329,7 +315,7 @@ async def serve(
             home = await _at_home(options.home, inner, stop)
             if home is None:
                 return
-            address = home.controller
+            address = home.controllers[0]
         elif options.tls is None:
             address = bind(server, options.listen)
             if address.startswith("unix:"):
@@ -375,7 +361,7 @@ async def serve(
 
 
 async def _at_home(
-    options: HomeOptions, inner: str, stop: asyncio.Event
+    token: TokenFile, inner: str, stop: asyncio.Event
 ) -> CallHome | None:
     """Return connections to the controller, or None if *stop* is set first.
 
@@ -389,13 +375,7 @@ async def _at_home(
         log.info("the controller ends this agent reason=%s", reason)
         stop.set()
 
-    home = CallHome(
-        options.token,
-        controllers=options.controllers,
-        name=options.name,
-        inner=inner,
-        end=end,
-    )
+    home = CallHome(token, inner=inner, end=end)
     enrolling = asyncio.create_task(home.enrol(), name="enrol")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     await asyncio.wait((enrolling, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -115,8 +115,6 @@ async def test_an_agent_enrols_and_answers_pings(tmp_path: Path) -> None:
         ended = asyncio.Event()
         agent = CallHome(
             token,
-            controllers=(),
-            name="h1",
             inner=str(tmp_path / "absent"),
             end=lambda _: ended.set(),
         )
@@ -146,8 +144,6 @@ async def test_a_certificate_is_renewed_for_new_connections(
                 controllers=(f"127.0.0.1:{opened.port}",),
                 name="h1",
             ),
-            controllers=(),
-            name="h1",
             inner=str(tmp_path / "absent"),
             end=lambda _: None,
         )

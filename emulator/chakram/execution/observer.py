@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -82,13 +83,14 @@ class Silent:
         """See ``Progress``."""
 
 
+@dataclass(slots=True, eq=False)
 class Observer:
     """Handler of the events of a session (``chakram.execution.session.RunObserver``).
 
     A separate thread processes records and live samples in order of arrival. In the
     event loop, this processing would delay heartbeats until agents give up.
 
-    Args:
+    Attributes:
         directory: Destination of records.
         metrics: Destination of counters.
         progress: The progress display.
@@ -102,31 +104,25 @@ class Observer:
         hosts: Counters of the hosts by agent.
     """
 
-    def __init__(
-        self,
-        directory: RunDirectory,
-        metrics: MetricsState,
-        progress: Progress,
-        total: int,
-        live: LiveRows | None = None,
-    ) -> None:
-        self.began = False
-        self.banners: list[str] = []
-        self.nics: dict[int, NicCounters] = {}
-        self.hosts: dict[str, dict[str, int]] = {}
-        self._counters: dict[str, Sequence[int]] = {}
-        self._shards: dict[str, dict[int, ShardHealth]] = {}
-        self._directory = directory
-        self._metrics = metrics
-        self._progress = progress
-        self._total = total
-        self._iterations = 0
-        self._work: CollectivesInFlight | None = None
-        self._live = live
-        self._flushed_ns = time.monotonic_ns()
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="records")
-        self._failed: Future[None] | None = None
-        self._closed = False
+    directory: RunDirectory
+    metrics: MetricsState
+    progress: Progress
+    total: int
+    live: LiveRows | None = None
+    began: bool = False
+    banners: list[str] = field(default_factory=list)
+    nics: dict[int, NicCounters] = field(default_factory=dict)
+    hosts: dict[str, dict[str, int]] = field(default_factory=dict)
+    _counters: dict[str, Sequence[int]] = field(default_factory=dict)
+    _shards: dict[str, dict[int, ShardHealth]] = field(default_factory=dict)
+    _iterations: int = 0
+    _work: CollectivesInFlight | None = None
+    _flushed_ns: int = field(default_factory=time.monotonic_ns)
+    _writer: ThreadPoolExecutor = field(
+        default_factory=partial(ThreadPoolExecutor, 1, "records")
+    )
+    _failed: Future[None] | None = None
+    _closed: bool = False
 
     def begin(
         self,
@@ -141,15 +137,15 @@ class Observer:
         log.info("phase changed phase=%s", phase.name)
         if phase is Phase.RUNNING:
             self.began = True
-            self._metrics.set_state("running")
-            self._metrics.set_start_time(time.time())
-            self._progress.phase("replaying")
-            self._progress.iterations(0, self._total)
+            self.metrics.set_state("running")
+            self.metrics.set_start_time(time.time())
+            self.progress.phase("replaying")
+            self.progress.iterations(0, self.total)
 
     def iterations_done(self, iterations: int) -> None:
         """Handle the end of an iteration of all ranks."""
         self._iterations = iterations
-        self._progress.iterations(iterations, self._total)
+        self.progress.iterations(iterations, self.total)
 
     def rows_arrived(self, rows: RecordRows) -> None:
         """Queue records of an agent for processing.
@@ -169,28 +165,28 @@ class Observer:
         """
         if not self._closed:
             self._closed = True
-            self._submit(self._directory.flush)
+            self._submit(self.directory.flush)
         self._writer.shutdown()
         if self._failed is not None:
             self._failed.result()
 
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
         """Handle counters of an agent."""
-        self._metrics.set_counters(agent, snapshot.values)
+        self.metrics.set_counters(agent, snapshot.values)
         if self.began:
             busy_ns = {load.shard: load.busy_ns for load in snapshot.loads}
             sample = agent_sample(snapshot.values, busy_ns)
             if self.nics:
                 sample = replace(sample, retransmitted=None, marked=None)
-            self._progress.sample(
+            self.progress.sample(
                 agent,
                 sample,
                 done=self._iterations,
-                total=self._total,
+                total=self.total,
                 work=self._work,
             )
         if snapshot.loads:
-            self._metrics.set_loads(agent, snapshot.loads)
+            self.metrics.set_loads(agent, snapshot.loads)
         self._counters[agent] = snapshot.values
         # A data-plane process that has ended sends no more counters, so keep its last
         # ones.
@@ -239,37 +235,37 @@ class Observer:
 
     def agent_lost(self, agent: str) -> None:
         """Handle the loss of the connection to an agent."""
-        self._metrics.set_agent_up(agent, False)
+        self.metrics.set_agent_up(agent, False)
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """Show a message of an agent, and keep it as a banner if it is a warning."""
         if level == "warning":
             self.banners.append(f"agent {agent}: {text}")
-        self._progress.note(f"agent {agent}: {text}")
+        self.progress.note(f"agent {agent}: {text}")
 
     def nic_counted(self, nic: NicCounters) -> None:
         """Keep the settings and the last counters of an RDMA NIC."""
         self.nics[nic.port] = nic
-        self._metrics.set_nic(nic.port, dict(nic.counts))
+        self.metrics.set_nic(nic.port, dict(nic.counts))
 
     def host_counted(self, agent: str, host: HostCounters) -> None:
         """Keep the counters of an agent's host."""
         self.hosts[agent] = dict(host.counts)
 
     def _take(self, rows: RecordRows) -> None:
-        if self._live is not None:
-            self._live.take(rows)
+        if self.live is not None:
+            self.live.take(rows)
             flows = np.array(rows.flows, np.int64).reshape(-1, len(FLOW_FIELDS))
             columns = dict(zip(FLOW_FIELDS, flows.T, strict=True))
-            self._metrics.add_messages(columns)
-        new = self._directory.add(rows)
-        self._metrics.add_collectives(new.collectives)
-        self._metrics.add_ranks(new.ranks)
+            self.metrics.add_messages(columns)
+        new = self.directory.add(rows)
+        self.metrics.add_collectives(new.collectives)
+        self.metrics.add_ranks(new.ranks)
         if self._work is not None:
             self._work.take(new.collectives)
         now_ns = time.monotonic_ns()
         if now_ns - self._flushed_ns > _FLUSH_NS:
-            self._directory.flush()
+            self.directory.flush()
             self._flushed_ns = now_ns
 
     def _submit(self, function: Callable[..., None], *args: RecordRows) -> None:

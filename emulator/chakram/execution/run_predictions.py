@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.execution.separate_process import apart
@@ -40,27 +41,21 @@ if TYPE_CHECKING:
     from chakram.records.run_records import CollectiveKey
 
 
+@dataclass(slots=True, eq=False)
 class RunPredictions:
     """Computes the reference times of a run, and exports them as metrics.
 
-    Args:
+    Attributes:
         experiment: The experiment.
         reference: Receives the times.
         metrics: Receives the times by source.
         progress: Shows what is simulated.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        reference: Reference,
-        metrics: MetricsState,
-        progress: Progress,
-    ) -> None:
-        self._experiment = experiment
-        self._reference = reference
-        self._metrics = metrics
-        self._progress = progress
+    experiment: Experiment
+    reference: Reference
+    metrics: MetricsState
+    progress: Progress
 
     async def predict(self, plan: Plan, world: World) -> None:
         """Predict the times of the run, as far as the experiment wants them.
@@ -68,40 +63,40 @@ class RunPredictions:
         Raises:
             RunFailed: If a simulated run without faults does not end.
         """
-        reference, topology = self._reference, world.topology
+        reference, topology = self.reference, world.topology
         if topology is None:
             return
         if world.ecmp is not None:
             reference.ways = PathFinder(plan, topology, world.ecmp)
-        wanted = self._experiment.predict
+        wanted = self.experiment.predict
         if "bound" in wanted:
             least = await asyncio.to_thread(bounds, plan, topology)
             reference.bounds.update(least.times_ns)
             reference.ceilings.update(least.ceilings_ns)
             reference.flow_bound = least.of_message
             reference.fair_times = fair_times(plan, topology)
-        has_switches = self._experiment.fabric.has_switches
-        seed = self._experiment.seed
-        how = plan, topology, seed, self._experiment.fabric.switching(seed)
+        has_switches = self.experiment.fabric.has_switches
+        seed = self.experiment.seed
+        how = plan, topology, seed, self.experiment.fabric.switching(seed)
         if "alone" in wanted and has_switches:
-            self._progress.phase("simulating collectives alone")
+            self.progress.phase("simulating collectives alone")
             few = alone_events(plan, topology) <= FEW_EVENTS
             alone = await (asyncio.to_thread if few else apart)(alone_times, *how)
             reference.alone.update(alone.times_ns)
             reference.notes += alone.notes
         if "simulate" in wanted and has_switches:
-            self._progress.phase("simulating")
+            self.progress.phase("simulating")
             reference.predictions, notes = await apart(
                 simulate_draws,
                 plan,
                 topology,
                 seed,
-                path_draws(self._experiment.fabric, topology, seed, known=world.ecmp),
-                self._experiment.faults,
+                path_draws(self.experiment.fabric, topology, seed, known=world.ecmp),
+                self.experiment.faults,
             )
             reference.notes += notes
             for note in notes:
-                self._progress.note(note)
+                self.progress.note(note)
         self._show(
             plan,
             bound=reference.bounds,
@@ -126,21 +121,21 @@ class RunPredictions:
             round_trips_ns: Medians of measured round trips, by agent.
             interrupts: Interrupts of the run.
         """
-        undelayed, topology = self._reference.predictions, world.topology
+        undelayed, topology = self.reference.predictions, world.topology
         if topology is None or not undelayed:
             return
         if not may_stall(plan, topology, round_trips_ns.values()):
             return
-        self._progress.phase("simulating with the delays of the hosts")
-        seed = self._experiment.seed
+        self.progress.phase("simulating with the delays of the hosts")
+        seed = self.experiment.seed
         simulation = asyncio.create_task(
             apart(
                 times_with_host_delays,
                 plan,
                 topology,
                 seed,
-                path_draws(self._experiment.fabric, topology, seed, known=world.ecmp),
-                self._experiment.faults,
+                path_draws(self.experiment.fabric, topology, seed, known=world.ecmp),
+                self.experiment.faults,
                 round_trips_ns,
             )
         )
@@ -154,16 +149,16 @@ class RunPredictions:
         with suppress(ChakramError, asyncio.CancelledError):
             delay_ns, delayed = simulation.result()
             if delayed and differs(undelayed, delayed):
-                self._reference.predictions = as_range(undelayed, delayed)
-                self._show(plan, **medians(self._reference.predictions))
-                self._reference.notes += (
+                self.reference.predictions = as_range(undelayed, delayed)
+                self._show(plan, **medians(self.reference.predictions))
+                self.reference.notes += (
                     "simulated times are ranges: hosts delay what they send and "
                     "receive by about "
-                    f"{format_time(delay_ns / self._experiment.dilation)}, which is "
+                    f"{format_time(delay_ns / self.experiment.dilation)}, which is "
                     "long for this window; raise transport.window",
                 )
 
     def _show(self, plan: Plan, **times_ns: dict[CollectiveKey, int]) -> None:
         identities = OperationTable(plan).identities
         for source, each in times_ns.items():
-            self._metrics.set_predictions(source, each, identities)
+            self.metrics.set_predictions(source, each, identities)

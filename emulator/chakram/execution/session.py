@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.control import events as agent_events
@@ -66,10 +67,11 @@ class RunObserver(Protocol):
         """Handle the counters of an agent's host."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Session:
     """One run on connected agents.
 
-    Args:
+    Attributes:
         plans: The plan of each agent, by name.
         clients: The connected agents.
         clocks: Models of the agents' clocks.
@@ -83,37 +85,28 @@ class Session:
             returns a coroutine, the session runs it.
     """
 
-    def __init__(
-        self,
-        *,
-        plans: Mapping[str, AgentPlan],
-        clients: Mapping[str, AgentClient],
-        clocks: Mapping[str, ClockTrack],
-        observer: RunObserver,
-        hang_timeout_ns: int,
-        iterations_of: Mapping[int, int],
-        duration_limit_ns: int | None = None,
-        starting: Callable[[int], Coroutine[object, object, None]] | None = None,
-        progressed: Callable[
-            [Sequence[tuple[int, int]]], Coroutine[object, object, None] | None
-        ] = lambda _: None,
-    ) -> None:
-        self._starting = starting
-        self._progressed = progressed
-        self._plans = plans
-        self._clients = clients
-        self._clocks = clocks
-        self._observer = observer
-        self._iterations_of = iterations_of
-        self._state = state.ControllerState(hang_timeout_ns=hang_timeout_ns)
-        self._duration_limit_ns = duration_limit_ns
-        self._deadline_ns: int | None = None
-        self._events: asyncio.Queue[state.Event] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._heard_ns: dict[str, int] = {}
-        self._bound: list[BoundQueuePair] = []
-        self._error: ChakramError | None = None
-        self._fault: BaseException | None = None
+    plans: Mapping[str, AgentPlan]
+    clients: Mapping[str, AgentClient]
+    clocks: Mapping[str, ClockTrack]
+    observer: RunObserver
+    hang_timeout_ns: int
+    iterations_of: Mapping[int, int]
+    duration_limit_ns: int | None = None
+    starting: Callable[[int], Coroutine[object, object, None]] | None = None
+    progressed: Callable[
+        [Sequence[tuple[int, int]]], Coroutine[object, object, None] | None
+    ] = lambda _: None
+    _state: state.ControllerState = field(init=False)
+    _deadline_ns: int | None = None
+    _events: asyncio.Queue[state.Event] = field(default_factory=asyncio.Queue)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _heard_ns: dict[str, int] = field(default_factory=dict)
+    _bound: list[BoundQueuePair] = field(default_factory=list)
+    _error: ChakramError | None = None
+    _fault: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self._state = state.ControllerState(hang_timeout_ns=self.hang_timeout_ns)
 
     async def run(self) -> None:
         """Prepare, arm and follow the agents until the run has ended.
@@ -126,12 +119,12 @@ class Session:
         finish: state.Finish | None = None
         try:
             own = f"chakram run on {socket.gethostname()}, process {os.getpid()}"
-            for client in self._clients.values():
+            for client in self.clients.values():
                 await client.attach(controller=own)
-            for name, client in self._clients.items():
+            for name, client in self.clients.items():
                 self._spawn(self._follow(client), f"follow-{name}")
             self._spawn(self._keep_time(), "time")
-            self._events.put_nowait(state.Begin(agents=tuple(self._clients)))
+            self._events.put_nowait(state.Begin(agents=tuple(self.clients)))
             while finish is None:
                 finish = await self._step()
         finally:
@@ -159,11 +152,11 @@ class Session:
             log.warning("event refused error=%s", error)
             return None
         if self._state.phase is not before[0]:
-            self._observer.phase_changed(self._state.phase)
+            self.observer.phase_changed(self._state.phase)
             if self._state.phase is state.Phase.RUNNING:
                 self._set_deadline()
         if self._state.iterations != before[1]:
-            self._observer.iterations_done(self._state.iterations)
+            self.observer.iterations_done(self._state.iterations)
         if isinstance(event, state.Tick):
             self._check_deadline(event.now_ns)
         for instruction in instructions:
@@ -185,7 +178,7 @@ class Session:
             case state.PrepareAgent(agent=agent):
                 self._spawn(self._prepare(agent), f"prepare-{agent}")
             case state.ArmAgents(agents=agents):
-                if uses_verbs(self._plans.values()):
+                if uses_verbs(self.plans.values()):
                     self._spawn(self._connect_and_arm(agents), "connect")
                 else:
                     self._arm_all(agents)
@@ -208,7 +201,7 @@ class Session:
 
     async def _prepare(self, agent: str) -> None:
         try:
-            bindings = await self._clients[agent].prepare(self._plans[agent])
+            bindings = await self.clients[agent].prepare(self.plans[agent])
             self._bound.extend(bindings.bound)
         except ChakramError as error:
             self._refused(agent, error)
@@ -225,8 +218,8 @@ class Session:
 
     async def _connect(self, agent: str) -> bool:
         try:
-            peers = peers_of(self._plans[agent], self._bound)
-            await self._clients[agent].connect_queue_pairs(peers)
+            peers = peers_of(self.plans[agent], self._bound)
+            await self.clients[agent].connect_queue_pairs(peers)
         except ChakramError as error:
             self._refused(agent, error)
             return False
@@ -238,14 +231,14 @@ class Session:
             + _START_DELAY_NS
             + _START_DELAY_PER_AGENT_NS * len(agents)
         )
-        if self._starting is not None:
-            self._spawn(self._starting(start_ns), "starting")
+        if self.starting is not None:
+            self._spawn(self.starting(start_ns), "starting")
         for agent in agents:
             self._spawn(self._arm(agent, start_ns), f"arm-{agent}")
 
     async def _arm(self, agent: str, start_ns: int) -> None:
         try:
-            await self._clients[agent].arm(self._clocks[agent].to_remote(start_ns))
+            await self.clients[agent].arm(self.clocks[agent].to_remote(start_ns))
         except ChakramError as error:
             self._refused(agent, error)
         else:
@@ -254,9 +247,9 @@ class Session:
     async def _release(self, agent: str) -> None:
         """Read the last records. An error here does not fail a complete run."""
         try:
-            await self._clients[agent].reset()
+            await self.clients[agent].reset()
         except ChakramError as error:
-            self._observer.agent_said(
+            self.observer.agent_said(
                 agent,
                 "warning",
                 f"what it recorded last is missing: {_clause(error)}",
@@ -265,7 +258,7 @@ class Session:
 
     async def _abort(self, agent: str, reason: str) -> None:
         try:
-            await self._clients[agent].abort(reason)
+            await self.clients[agent].abort(reason)
         except ChakramError as error:
             self._events.put_nowait(state.AgentLost(agent=agent, reason=_clause(error)))
         else:
@@ -283,7 +276,7 @@ class Session:
             async for event in client.events():
                 self._hear(agent, event)
         except ChakramError as error:
-            self._observer.agent_lost(agent)
+            self.observer.agent_lost(agent)
             self._events.put_nowait(
                 state.AgentLost(
                     agent=agent,
@@ -296,10 +289,10 @@ class Session:
         self._heard_ns[agent] = time.monotonic_ns()
         match event:
             case agent_events.RecordBatch(rows=rows):
-                self._clocks[agent].line.convert(rows)
-                self._observer.rows_arrived(rows)
+                self.clocks[agent].line.convert(rows)
+                self.observer.rows_arrived(rows)
             case agent_events.Progress():
-                work = self._progressed(event.iterations)
+                work = self.progressed(event.iterations)
                 if work is not None:
                     self._spawn(work, "progressed")
                 self._events.put_nowait(
@@ -313,7 +306,7 @@ class Session:
                     )
                 )
             case agent_events.CountersSnapshot():
-                self._observer.counters_arrived(agent, event)
+                self.observer.counters_arrived(agent, event)
             case agent_events.Finished():
                 self._events.put_nowait(state.AgentFinished(agent=agent))
             case agent_events.Failed(reason=reason, waiting_for=waiting_for):
@@ -324,17 +317,17 @@ class Session:
                     )
                 )
             case agent_events.LogLine(level=level, text=text):
-                self._observer.agent_said(agent, level, text)
+                self.observer.agent_said(agent, level, text)
             case agent_events.NicCounters():
-                self._observer.nic_counted(event)
+                self.observer.nic_counted(event)
             case agent_events.HostCounters():
-                self._observer.host_counted(agent, event)
+                self.observer.host_counted(agent, event)
             case agent_events.PhaseChanged():
                 pass
 
     def _iterations_done(self, progress: agent_events.Progress) -> int:
         """Return the minimum number of iterations that running ranks have finished."""
-        totals = self._iterations_of
+        totals = self.iterations_of
         return min(
             (
                 done
@@ -345,8 +338,8 @@ class Session:
         )
 
     def _set_deadline(self) -> None:
-        if self._duration_limit_ns is not None:
-            self._deadline_ns = time.monotonic_ns() + self._duration_limit_ns
+        if self.duration_limit_ns is not None:
+            self._deadline_ns = time.monotonic_ns() + self.duration_limit_ns
 
     def _check_deadline(self, now_ns: int) -> None:
         if self._state.phase is not state.Phase.RUNNING or self._deadline_ns is None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -65,10 +66,11 @@ def run_request(
         )
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class ProgressReporter:
     """Progress display of phases, iterations and notes, for a ``with`` block.
 
-    Args:
+    Attributes:
         quiet: Show nothing, as for ``--json``.
         console: The console. None: stderr, with a bar on a terminal only.
         interval_ns: Time between two lines of counters, or 0 for none.
@@ -76,32 +78,26 @@ class ProgressReporter:
         clock_ns: Returns the current time.
     """
 
-    def __init__(
-        self,
-        *,
-        quiet: bool = False,
-        console: Console | None = None,
-        interval_ns: int = 0,
-        dilation: int = 1,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
-        self._quiet = quiet
-        self._interval_ns = interval_ns
-        self._dilation = dilation
-        self._clock_ns = clock_ns
-        self._intervals: Intervals | None = None
-        self._phases: list[tuple[str, int]] = []
+    quiet: bool = False
+    console: Console | None = None
+    interval_ns: int = 0
+    dilation: int = 1
+    clock_ns: Callable[[], int] = time.monotonic_ns
+    _intervals: Intervals | None = None
+    _phases: list[tuple[str, int]] = field(default_factory=list)
+    _bar: Progress | None = None
+    _task: TaskID | None = None
+    _phase: str = ""
+    _next_line_ns: int = 0
+
+    def __post_init__(self) -> None:
         # Rich takes 13 ms to import, and plain lines do not need it.
-        if console is None and sys.stderr.isatty():
+        if self.console is None and sys.stderr.isatty():
             from chakram.cli.common.console_styles import Console
 
-            console = Console(file=sys.stderr)
-        self._console = console
-        self._bar: Progress | None = None
-        is_plain = quiet or console is None or not console.is_terminal
-        self._task = None if is_plain else self._make()
-        self._phase = ""
-        self._next_line_ns = 0
+            self.console = Console(file=sys.stderr)
+        if self.console is not None and self.console.is_terminal and not self.quiet:
+            self._task = self._make()
 
     def _make(self) -> TaskID:
         from rich.progress import (
@@ -119,7 +115,7 @@ class ProgressReporter:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            console=self._console,
+            console=self.console,
             transient=True,
         )
         return self._bar.add_task("starting", total=None)
@@ -135,14 +131,14 @@ class ProgressReporter:
         if self._bar is not None:
             self._bar.stop()
         if len(self._phases) > 1:
-            self._print(phases_line(self._phases, self._clock_ns()))
+            self._print(phases_line(self._phases, self.clock_ns()))
 
     def phase(self, text: str) -> None:
         """Show a new phase."""
         self._phase = text
         self._next_line_ns = 0
         self._intervals = None
-        self._phases.append((text, self._clock_ns()))
+        self._phases.append((text, self.clock_ns()))
         if self._bar is not None and self._task is not None:
             # ``reset`` alone would keep an old total.
             self._bar.update(self._task, description=text, completed=0, total=None)
@@ -151,7 +147,7 @@ class ProgressReporter:
 
     def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
         """Show the number of finished iterations, or of another *unit*."""
-        now_ns = self._clock_ns()
+        now_ns = self.clock_ns()
         spent_ns = now_ns - self._phases[-1][1] if self._phases else 0
         left = ""
         if 0 < done < total and spent_ns >= _LEFT_AFTER_NS:
@@ -181,7 +177,7 @@ class ProgressReporter:
 
         if not self._phases:
             return
-        now_ns = self._clock_ns()
+        now_ns = self.clock_ns()
         doing = "" if work is None else work.text()
         if self._bar is not None and self._task is not None and work is not None:
             from rich.markup import escape
@@ -189,14 +185,14 @@ class ProgressReporter:
             left = time_left(work.left_ns(now_ns - self._phases[-1][1]))
             text = f"{self._phase}: {doing}, {left} left"
             self._bar.update(self._task, description=escape(text))
-        if not self._interval_ns:
+        if not self.interval_ns:
             return
         if self._intervals is None:
             _, begin_ns = self._phases[-1]
             self._intervals = Intervals(
-                every_ns=self._interval_ns,
+                every_ns=self.interval_ns,
                 begin_ns=begin_ns,
-                dilation=self._dilation,
+                dilation=self.dilation,
             )
             self._print(HEADING)
         line = self._intervals.take(
@@ -204,7 +200,7 @@ class ProgressReporter:
         )
         if line is not None:
             # The line includes the number of finished iterations.
-            self._next_line_ns = now_ns + 2 * max(self._interval_ns, _LINE_EVERY_NS)
+            self._next_line_ns = now_ns + 2 * max(self.interval_ns, _LINE_EVERY_NS)
             # On a terminal, the bar shows the current collectives.
             is_bar = self._bar is not None
             self._print(line if is_bar or not doing else f"{line}  {doing}")
@@ -214,12 +210,12 @@ class ProgressReporter:
         self._print(text)
 
     def _print(self, text: str) -> None:
-        if self._quiet:
+        if self.quiet:
             return
-        if self._console is None:
+        if self.console is None:
             print(plain(text), file=sys.stderr, flush=True)
         else:
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def phases_line(phases: Sequence[tuple[str, int]], end_ns: int) -> str:
