@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,35 +105,31 @@ def _route(may_run: bool = False) -> Callable[[Handler], Handler]:
     return decorate
 
 
+@dataclass(slots=True, eq=False)
 class Application:
     """Handlers of all requests.
 
-    Args:
+    Attributes:
         queue: The queue.
         resources: Folder of resources.
         door: Who may come in.
         engine: The engine for clients of OTG, or None.
     """
 
-    def __init__(
-        self,
-        queue: JobQueue,
-        resources: Path,
-        door: Door,
-        engine: OtgEngine | None = None,
-    ) -> None:
-        self._queue = queue
-        self._store = queue.store
-        self._resources = resources
-        self._door = door
-        self._renderer = Renderer()
-        self._pages = Pages(queue, resources)
-        self._engine = engine
+    queue: JobQueue
+    resources: Path
+    door: Door
+    engine: OtgEngine | None = None
+    _renderer: Renderer = field(default_factory=Renderer)
+    _pages: Pages = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pages = Pages(self.queue, self.resources)
 
     def app(self) -> ASGIApp:
         """Return the application for a server."""
         routes = [
-            *(self._otg_route(*key) for key in REST if self._engine is not None),
+            *(self._otg_route(*key) for key in REST if self.engine is not None),
             self._at(f"{API}/openapi.json", self.openapi),
             self._at(f"{API}/version", self.version),
             self._at(f"{API}/runs", self.runs, "GET"),
@@ -158,11 +155,11 @@ class Application:
             self._at("/compare", self.compare_page),
         ]
         handlers: Any = {HTTPException: self._unrouted}
-        return Guard(Starlette(routes=routes, exception_handlers=handlers), self._door)
+        return Guard(Starlette(routes=routes, exception_handlers=handlers), self.door)
 
     def user_of(self, request: Request) -> User | None:
         """Return the user of a request, or None."""
-        tokens = self._door.tokens
+        tokens = self.door.tokens
         if tokens is None:
             return LOCAL
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -197,7 +194,7 @@ class Application:
         call = REST[method, path]
 
         async def reply(request: Request) -> Response:
-            user, engine = self.user_of(request), self._engine
+            user, engine = self.user_of(request), self.engine
             assert engine is not None
             if user is None:
                 return JSONResponse(failure(401, ["token: is missing or wrong"]), 401)
@@ -269,10 +266,8 @@ class Application:
     @_route()
     async def fabrics(self, _request: Request) -> Response:
         """List the fabrics that experiments can name."""
-        in_use = self._queue.reservations() | self._queue.locks()
-        return JSONResponse(
-            {"fabrics": fabric_names(self._resources), "in_use": in_use}
-        )
+        in_use = self.queue.reservations() | self.queue.locks()
+        return JSONResponse({"fabrics": fabric_names(self.resources), "in_use": in_use})
 
     @_route()
     async def run(self, request: Request) -> Response:
@@ -283,7 +278,7 @@ class Application:
     async def cancel(self, request: Request) -> Response:
         """Cancel a run."""
         run = self._find(request)
-        if not self._queue.cancel(run, request.state.user.name):
+        if not self.queue.cancel(run, request.state.user.name):
             raise HttpProblem(409, run.id, f"has ended already ({run.state})")
         return JSONResponse(self._find(request).document(), 202)
 
@@ -292,7 +287,7 @@ class Application:
         """Change the tags of a run."""
         run = self._find(request)
         wanted = _model(TagsRequest, await _json(request))
-        self._store.change(run.id, tags=wanted.tags)
+        self.queue.store.change(run.id, tags=wanted.tags)
         return JSONResponse(self._find(request).document())
 
     @_route()
@@ -304,7 +299,7 @@ class Application:
 
         async def stream() -> AsyncIterator[str]:
             try:
-                async for event in self._queue.follow(run.id, after):
+                async for event in self.queue.follow(run.id, after):
                     data = json.dumps(event.data)
                     number = f"id: {event.number}\n" if event.number >= 0 else ""
                     yield f"{number}event: {event.kind}\ndata: {data}\n\n"
@@ -318,7 +313,7 @@ class Application:
     @_route()
     async def output(self, request: Request) -> Response:
         """Return the output of a run so far."""
-        path = self._queue.output_of(self._find(request).id)
+        path = self.queue.output_of(self._find(request).id)
         return PlainTextResponse(_text_of(path))
 
     @_route()
@@ -334,7 +329,7 @@ class Application:
         if name not in VIEWS:
             raise HttpProblem(404, name, "is no view", f"use {', '.join(VIEWS)}")
         made = await self._renderer.make(
-            VIEWS[name], [self._results_of(run)], self._queue.folder_of(run.id)
+            VIEWS[name], [self._results_of(run)], self.queue.folder_of(run.id)
         )
         return _result(VIEWS[name], made)
 
@@ -361,7 +356,7 @@ class Application:
     async def login(self, request: Request) -> Response:
         """Store the token in a cookie."""
         token = (await _form(request)).get("token", "").strip()
-        tokens = self._door.tokens
+        tokens = self.door.tokens
         if tokens is not None and tokens.find(token) is None:
             return _page(self._pages.login("This token is not known."), 401)
         answer = RedirectResponse("/", 303)
@@ -370,7 +365,7 @@ class Application:
             token,
             httponly=True,
             samesite="strict",
-            secure=self._door.is_encrypted,
+            secure=self.door.is_encrypted,
             max_age=30 * 86_400,
         )
         return answer
@@ -398,8 +393,8 @@ class Application:
                     "experiment": form.get("experiment", ""),
                     "verb": form.get("verb", "run"),
                     "tags": form.get("tags", "").split(),
-                    "set": self._queue.changes_of(form["again"])
-                    if self._store.find(form.get("again", "")) is not None
+                    "set": self.queue.changes_of(form["again"])
+                    if self.queue.store.find(form.get("again", "")) is not None
                     else {},
                 },
             )
@@ -418,8 +413,8 @@ class Application:
     async def run_page(self, request: Request) -> Response:
         """Show a run."""
         run = self._find(request)
-        output = _text_of(self._queue.output_of(run.id))
-        baseline = self._store.last_good(run)
+        output = _text_of(self.queue.output_of(run.id))
+        baseline = self.queue.store.last_good(run)
         return _page(self._pages.run(request.state.user, run, output, baseline))
 
     @_route(may_run=True)
@@ -428,10 +423,10 @@ class Application:
         run = self._find(request)
         form = await _form(request)
         if form.get("action") == "cancel":
-            self._queue.cancel(run, request.state.user.name)
+            self.queue.cancel(run, request.state.user.name)
         elif form.get("action") == "tag":
             wanted = _model(TagsRequest, {"tags": form.get("tags", "").split()})
-            self._store.change(run.id, tags=wanted.tags)
+            self.queue.store.change(run.id, tags=wanted.tags)
         return RedirectResponse(f"/runs/{run.id}", 303)
 
     @_route()
@@ -450,7 +445,7 @@ class Application:
         states = [each for each in given.getlist("state") if each]
         if not set(states) <= set(STATES):
             raise HttpProblem(422, "state", "is unknown", f"use {', '.join(STATES)}")
-        found = self._store.search(
+        found = self.queue.store.search(
             states=states,
             text=given.get("text", "")[:256],
             tag=given.get("tag", "")[:64],
@@ -458,19 +453,19 @@ class Application:
             before=_whole(request, "before", 0, most=1 << 53) or None,
             limit=limit,
         )
-        return [self._queue.explained(run) for run in found]
+        return [self.queue.explained(run) for run in found]
 
     async def _checked(self, wanted: RunRequest) -> Submission:
         return await asyncio.to_thread(
             check_submission,
             wanted.experiment,
-            self._resources,
+            self.resources,
             verb=wanted.verb,
             changes=wanted.set,
         )
 
     async def _submit(self, user: User, wanted: RunRequest) -> StoredRun:
-        return self._queue.submit(
+        return self.queue.submit(
             await self._checked(wanted),
             owner=user.name,
             verb=wanted.verb,
@@ -480,10 +475,10 @@ class Application:
 
     def _find(self, request: Request, name: str | None = None) -> StoredRun:
         run_id = request.path_params["id"] if name is None else name
-        run = self._store.find(run_id[:128])
+        run = self.queue.store.find(run_id[:128])
         if run is None:
             raise HttpProblem(404, "run", "does not exist", f"see {API}/runs")
-        return self._queue.explained(run)
+        return self.queue.explained(run)
 
     def _results_of(self, run: StoredRun) -> Path:
         if run.directory is None:
@@ -497,7 +492,7 @@ class Application:
         second = self._find(request, given["b"])
         if given.get("a"):
             return self._find(request, given["a"]), second
-        first = self._store.last_good(second)
+        first = self.queue.store.last_good(second)
         if first is None:
             raise HttpProblem(
                 409, second.id, "has no earlier good run of its experiment", "name a"
@@ -510,7 +505,7 @@ class Application:
             raise HttpProblem(422, "format", f"use {', '.join(COMPARISONS)}")
         pair = self._pair(request)
         runs = [self._results_of(run) for run in pair]
-        folder = self._queue.folder_of(pair[1].id)
+        folder = self.queue.folder_of(pair[1].id)
         view = COMPARISONS[name]
         return view, await self._renderer.make(view, runs, folder)
 

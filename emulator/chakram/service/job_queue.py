@@ -18,7 +18,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -104,10 +104,11 @@ class _Job:
             self.ending = asyncio.create_task(_end(self.process))
 
 
+@dataclass(slots=True, eq=False)
 class JobQueue:
     """Starter of queued runs, which also stores their output.
 
-    Args:
+    Attributes:
         store: All runs.
         folder: Folder of the service.
         resources: Folder of resources.
@@ -117,30 +118,20 @@ class JobQueue:
         metrics: Address at which runs serve metrics, or None.
     """
 
-    def __init__(
-        self,
-        store: RunStore,
-        folder: Path,
-        resources: Path,
-        *,
-        parallel: int = 1,
-        keep: int = 200,
-        longest_s: float = 86_400.0,
-        metrics: str | None = None,
-    ) -> None:
-        self.store = store
-        self._folder = folder
-        self._resources = resources
-        self._parallel = parallel
-        self._keep = keep
-        self._longest_s = longest_s
-        self._metrics = metrics
-        self._jobs: dict[str, _Job] = {}
-        self._locks: dict[str, str] = {}
-        self._reserved: dict[str, str] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._wake = asyncio.Event()
-        self._followers = 0
+    store: RunStore
+    folder: Path
+    resources: Path
+    _: KW_ONLY
+    parallel: int = 1
+    keep: int = 200
+    longest_s: float = 86_400.0
+    metrics: str | None = None
+    _jobs: dict[str, _Job] = field(default_factory=dict)
+    _locks: dict[str, str] = field(default_factory=dict)
+    _reserved: dict[str, str] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _followers: int = 0
 
     # ---- what clients do -------------------------------------------------------------
 
@@ -252,7 +243,7 @@ class JobQueue:
 
     def folder_of(self, run_id: str) -> Path:
         """Return the folder of a job."""
-        return self._folder / JOBS / run_id
+        return self.folder / JOBS / run_id
 
     def output_of(self, run_id: str) -> Path:
         """Return the file with the output of a run."""
@@ -307,7 +298,7 @@ class JobQueue:
             while True:
                 self._wake.clear()
                 for run in self.store.waiting():
-                    if len(self._jobs) >= self._parallel:
+                    if len(self._jobs) >= self.parallel:
                         break
                     if run.fabric not in {*self._locks, *self._reserved}:
                         await self._start(run)
@@ -362,12 +353,12 @@ class JobQueue:
         changes = self.changes_of(run.id)
         arguments = [
             *(run.verb, str(folder / EXPERIMENT)),
-            *("--resources", str(self._resources)),
+            *("--resources", str(self.resources)),
             *("--runs", str(folder / "runs"), f"--end-with-parent={os.getpid()}"),
             *(f"--set={key}={value}" for key, value in changes.items()),
         ]
-        if self._metrics is not None and run.verb == "run":
-            arguments += ["--metrics", self._metrics]
+        if self.metrics is not None and run.verb == "run":
+            arguments += ["--metrics", self.metrics]
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "chakram", *arguments),
             stdin=asyncio.subprocess.DEVNULL,
@@ -381,9 +372,9 @@ class JobQueue:
         """Follow the output of a run until it ends."""
         process = job.process
         assert process is not None
-        reason = f"took longer than {self._longest_s:.0f} s"
+        reason = f"took longer than {self.longest_s:.0f} s"
         loop = asyncio.get_running_loop()
-        limit = loop.call_later(self._longest_s, job.cancel, reason)
+        limit = loop.call_later(self.longest_s, job.cancel, reason)
         copying = asyncio.create_task(self._copy_output(run, job, process))
         code: int | None = None
         try:
@@ -454,7 +445,7 @@ class JobQueue:
     def _retire(self) -> None:
         """Remove the oldest ended runs beyond the number to keep."""
         ended = [run for run in self.store.ended() if "keep" not in run.tags]
-        for run in ended[: max(0, len(ended) - self._keep)]:
+        for run in ended[: max(0, len(ended) - self.keep)]:
             self.store.remove(run.id)
             folder = self.folder_of(run.id)
             asyncio.get_running_loop().run_in_executor(

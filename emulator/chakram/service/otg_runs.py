@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chakram.foundation.errors import ChakramError, ResultsError
@@ -82,10 +82,11 @@ class _StageRun:
     run_id: str
 
 
+@dataclass(slots=True, eq=False)
 class StageSequence:
     """The stages of a configuration, one run after another.
 
-    Args:
+    Attributes:
         queue: The queue of the service.
         fabric: What the runs lock.
         holder: Who has reserved it.
@@ -94,25 +95,16 @@ class StageSequence:
         rates_bps: Rate of each port of the fabric, if known.
     """
 
-    def __init__(
-        self,
-        queue: JobQueue,
-        fabric: str,
-        holder: str,
-        plan: CollectivePlan,
-        submissions: Sequence[Submission],
-        rates_bps: Mapping[str, int | None],
-    ) -> None:
-        self._queue = queue
-        self._fabric = fabric
-        self._holder = holder
-        self._plan = plan
-        self._submissions = submissions
-        self._rates_bps = rates_bps
-        self._runs: list[_StageRun] = []
-        self._task: asyncio.Task[None] | None = None
-        self._started = asyncio.Event()
-        self._failure: ChakramError | None = None
+    queue: JobQueue
+    fabric: str
+    holder: str
+    plan: CollectivePlan
+    submissions: Sequence[Submission]
+    rates_bps: Mapping[str, int | None]
+    _runs: list[_StageRun] = field(default_factory=list)
+    _task: asyncio.Task[None] | None = None
+    _started: asyncio.Event = field(default_factory=asyncio.Event)
+    _failure: ChakramError | None = None
 
     @property
     def is_running(self) -> bool:
@@ -141,7 +133,7 @@ class StageSequence:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        await stop_runs(self._queue, self._fabric, self._holder)
+        await stop_runs(self.queue, self.fabric, self.holder)
 
     def metrics(
         self,
@@ -162,7 +154,7 @@ class StageSequence:
         """
         self._check()
         rows = []
-        for number, stage in enumerate(self._plan.stages):
+        for number, stage in enumerate(self.plan.stages):
             if stages and stage.name not in stages:
                 continue
             loops = [
@@ -196,13 +188,13 @@ class StageSequence:
             times[0].gap_ns if times else 0,
         )
         of = next((each for each in stage.communicators if each.name == name), None)
-        rates = [self._rates_bps.get(port) for port in of.locations] if of else []
+        rates = [self.rates_bps.get(port) for port in of.locations] if of else []
         known = [rate for rate in rates if rate is not None]
         slowest = min(known) if known and len(known) == len(rates) else None
         return dict(whole.metrics(of, slowest))
 
     def _times(self, stage: Stage, run_id: str) -> dict[str, Times]:
-        directory = self._queue.directory_of(run_id)
+        directory = self.queue.directory_of(run_id)
         none = {
             each.name: Times([], each.gap_ms * 10**6) for each in stage.communicators
         }
@@ -227,7 +219,7 @@ class StageSequence:
 
     async def _run(self) -> None:
         try:
-            for number, loop in self._plan.order:
+            for number, loop in self.plan.order:
                 await self._stage(number, loop)
         except ChakramError as error:
             self._failure = error
@@ -235,13 +227,13 @@ class StageSequence:
             self._started.set()
 
     async def _stage(self, number: int, loop: int) -> None:
-        stage = self._plan.stages[number]
-        run = await start_run(self._queue, self._submissions[number], self._holder)
+        stage = self.plan.stages[number]
+        run = await start_run(self.queue, self.submissions[number], self.holder)
         self._runs.append(_StageRun(number, loop, run.id))
         self._started.set()
-        ended = await _ended(self._queue, run.id, stage.seconds or None)
+        ended = await _ended(self.queue, run.id, stage.seconds or None)
         if ended is None:
-            await stop_runs(self._queue, self._fabric, self._holder)
+            await stop_runs(self.queue, self.fabric, self.holder)
         elif ended.state != DONE:
             why = ended.reason or ended.state
             raise ResultsError(f"stage {stage.name}", f"did not succeed: {why}")

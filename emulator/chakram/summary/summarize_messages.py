@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from operator import attrgetter
 from typing import NamedTuple
@@ -137,29 +137,23 @@ def _worst_over_median(pairs: Iterable[PairSummary]) -> float | None:
     return times[-1] / times[(len(times) - 1) // 2] if times else None
 
 
+@dataclass(slots=True, eq=False)
 class _Maker:
     """Builder of rows that takes the arguments of ``summarize_messages``."""
 
-    def __init__(
-        self,
-        transport: MessageTransport,
-        dilation: int,
-        marked: Mapping[tuple[str, int, int], int],
-        drops: Mapping[tuple[str, str], int],
-    ) -> None:
-        self._transport = transport
-        self._dilation = dilation
-        self._marked = marked
-        self._drops = drops
-        self._wire_bytes: dict[int, int] = {}
+    transport: MessageTransport
+    dilation: int
+    marked: Mapping[tuple[str, int, int], int]
+    drops: Mapping[tuple[str, str], int]
+    _wire_bytes: dict[int, int] = field(default_factory=dict)
 
     def port(self, messages: Sequence[SentMessage], *, receives: bool) -> PortSummary:
         """Return the row of a port from all messages through it."""
-        dilation = self._dilation
+        dilation = self.dilation
         job = messages[0].job
         ranks = {each.dst if receives else each.src for each in messages}
         pairs = {(each.src, each.dst) for each in messages}
-        port = self._transport.ports[job, min(ranks)]
+        port = self.transport.ports[job, min(ranks)]
         periods = busy_periods(messages)
         busy_ns = sum(each.end_ns - each.begin_ns for each in periods)
         payload_bytes = sum(each.size_bytes for each in messages)
@@ -197,9 +191,9 @@ class _Maker:
             skew_ns=sum(skews_ns) / len(skews_ns) / dilation if skews_ns else None,
             skew_max_ns=max(skews_ns) / dilation if skews_ns else None,
             retransmitted=_total(each.retransmitted for each in messages),
-            marked=sum(self._marked.get((job, src, dst), 0) for src, dst in pairs),
+            marked=sum(self.marked.get((job, src, dst), 0) for src, dst in pairs),
             cnp=_total(each.cnp for each in messages),
-            drops=self._drops.get((port.host, "down" if receives else "up")),
+            drops=self.drops.get((port.host, "down" if receives else "up")),
         )
 
     def pair(self, messages: Sequence[SentMessage]) -> PairSummary:
@@ -214,7 +208,7 @@ class _Maker:
         # Without known rates, messages are due after 0 ns, which is not a fair time.
         due_ns = (sum(dues_ns) or None) if len(dues_ns) == len(messages) else None
         ports = [
-            self._transport.ports[first.job, rank] for rank in (first.src, first.dst)
+            self.transport.ports[first.job, rank] for rank in (first.src, first.dst)
         ]
         slower = min(ports, key=lambda port: port.rate_bps or float("inf"))
         goodput_bps, goodput_share = self._rate(payload_bytes, busy_ns, slower)
@@ -231,8 +225,8 @@ class _Maker:
             if goodput_share is not None and goodput_share > FASTER_SHARE
             else goodput_share,
             fct=self._percentiles(messages),
-            mean_ns=taken_ns / len(messages) / self._dilation,
-            fair_ns=None if due_ns is None else due_ns / len(messages) / self._dilation,
+            mean_ns=taken_ns / len(messages) / self.dilation,
+            fair_ns=None if due_ns is None else due_ns / len(messages) / self.dilation,
             fair_share=due_ns / taken_ns if due_ns and taken_ns else None,
             retransmitted=_total(each.retransmitted for each in messages),
             cnp=_total(each.cnp for each in messages),
@@ -254,7 +248,7 @@ class _Maker:
     def _wire(self, size_bytes: int) -> int:
         found = self._wire_bytes.get(size_bytes)
         if found is None:
-            transport = self._transport
+            transport = self.transport
             found = self._wire_bytes[size_bytes] = wire_bytes(
                 size_bytes,
                 path_mtu=transport.path_mtu,
@@ -271,22 +265,22 @@ class _Maker:
             return None, None
         raw_bps = nbytes * 8e9 / busy_ns
         share = raw_bps / port.rate_bps if port.rate_bps else None
-        return raw_bps * self._dilation, share
+        return raw_bps * self.dilation, share
 
     def _undilated_rate(self, rate_bps: int | None) -> int | None:
-        return None if rate_bps is None else rate_bps * self._dilation
+        return None if rate_bps is None else rate_bps * self.dilation
 
     def _percentiles(self, messages: Sequence[SentMessage]) -> FctPercentiles:
         times_ns = sorted(each.fct_ns for each in messages)
         p50, p95, p99 = (
-            percentile(times_ns, percent) / self._dilation for percent in (50, 95, 99)
+            percentile(times_ns, percent) / self.dilation for percent in (50, 95, 99)
         )
         return FctPercentiles(
-            min_ns=times_ns[0] / self._dilation,
+            min_ns=times_ns[0] / self.dilation,
             p50_ns=p50,
             p95_ns=p95,
             p99_ns=p99,
-            max_ns=times_ns[-1] / self._dilation,
+            max_ns=times_ns[-1] / self.dilation,
         )
 
 

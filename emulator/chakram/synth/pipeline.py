@@ -5,6 +5,7 @@ Gradients of data-parallel ranks are reduced in buckets as soon as they are read
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.collectives.ops import CollectiveOp
@@ -55,6 +56,7 @@ def layers_of(*, stage: int, stages: int, layers: int) -> range:
     return range(stage * layers // stages, (stage + 1) * layers // stages)
 
 
+@dataclass(slots=True, eq=False)
 class GradientSums:
     """Reduction of the gradients of one group, in the order in which they are ready.
 
@@ -62,35 +64,28 @@ class GradientSums:
     gradients is then followed by an all-gather of weights (ZeRO stage 1,
     arXiv:1910.02054).
 
-    Args:
+    Attributes:
         trace: Parameters of the training.
         program: The program to which the reductions are added.
         group: The group, or None if the rank is alone.
         members: Number of ranks in the group.
     """
 
-    def __init__(
-        self,
-        trace: TrainingTrace,
-        program: RankSynthesizer,
-        group: str | None,
-        *,
-        members: int,
-    ) -> None:
-        self._trace = trace
-        self._program = program
-        self._group = group
-        self._members = members
-        self._waiting_bytes = 0
-        self._late: list[tuple[str, After, int]] = []
-        self._done: list[tuple[str, int]] = []
-        self._sums: list[int] = []
+    trace: TrainingTrace
+    program: RankSynthesizer
+    group: str | None
+    _: KW_ONLY
+    members: int
+    _waiting_bytes: int = 0
+    _late: list[tuple[str, After, int]] = field(default_factory=list)
+    _done: list[tuple[str, int]] = field(default_factory=list)
+    _sums: list[int] = field(default_factory=list)
 
     def add(self, name: str, after: After, size_bytes: int) -> None:
         """Add gradients that are ready when *after* is done."""
-        if self._group is None or not size_bytes:
+        if self.group is None or not size_bytes:
             return
-        if self._trace.overlap:
+        if self.trace.overlap:
             self._take(name, after, size_bytes)
         else:
             self._late.append((name, after, size_bytes))
@@ -105,21 +100,21 @@ class GradientSums:
 
     def spread_weights(self, after: After) -> None:
         """Gather the weights that other ranks have updated, in the forward order."""
-        trace = self._trace
+        trace = self.trace
         if not trace.distributed_optimizer:
             return
         for name, size_bytes in reversed(self._done):
-            elements = -(-size_bytes // (trace.gradient_bytes * self._members))
-            self._program.collective(
+            elements = -(-size_bytes // (trace.gradient_bytes * self.members))
+            self.program.collective(
                 name.replace("gradients", "weights"),
                 after,
                 CollectiveOp.ALL_GATHER,
-                group=self._group,
+                group=self.group,
                 input_bytes=elements * trace.bytes_per_element,
             )
 
     def _take(self, name: str, after: After, size_bytes: int) -> None:
-        bucket_bytes = self._trace.bucket_bytes
+        bucket_bytes = self.trace.bucket_bytes
         if bucket_bytes is None:
             self._sum(name, after, size_bytes)
             return
@@ -129,15 +124,15 @@ class GradientSums:
             self._waiting_bytes -= bucket_bytes
 
     def _bucket_name(self) -> str:
-        return f"gradients.group{self._group}.bucket{len(self._done)}"
+        return f"gradients.group{self.group}.bucket{len(self._done)}"
 
     def _sum(self, name: str, after: After, size_bytes: int) -> None:
         self._done.append((name, size_bytes))
         op = CollectiveOp.ALL_REDUCE
-        if self._trace.distributed_optimizer:
+        if self.trace.distributed_optimizer:
             op = CollectiveOp.REDUCE_SCATTER
-            size_bytes = -(-size_bytes // self._members) * self._members
-        added = self._program.collective(
-            name, after, op, group=self._group, input_bytes=size_bytes
+            size_bytes = -(-size_bytes // self.members) * self.members
+        added = self.program.collective(
+            name, after, op, group=self.group, input_bytes=size_bytes
         )
         self._sums.extend(added)

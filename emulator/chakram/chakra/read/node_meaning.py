@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from chakram.chakra.et_codec import (
@@ -90,12 +91,13 @@ _PASSED = frozenset(
 )
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class NodeReader:
     """Interpreter of node messages. It also collects the groups that nodes define.
 
     ``PlainNodes`` reads plain nodes faster, with the same result.
 
-    Args:
+    Attributes:
         rank: The rank of the file. Sends need not state this rank as their source, nor
             receives as their destination.
         bytes_per_unit: Bytes per unit of a stored size.
@@ -112,26 +114,16 @@ class NodeReader:
         counts_groups: Whether a collective stated the size and number of groups.
     """
 
-    def __init__(
-        self,
-        *,
-        rank: int,
-        bytes_per_unit: int,
-        zero_is_a_group: bool,
-        uncorrected: frozenset[WarningKind] = frozenset(),
-        dimensions: tuple[int, ...] = (),
-        nranks: int = 0,
-    ) -> None:
-        self._rank = rank
-        self._bytes_per_unit = bytes_per_unit
-        self._zero_is_a_group = zero_is_a_group
-        self._uncorrected = uncorrected
-        self.duration_unit_ns = _MICROSECOND_NS
-        self.counts_groups = False
-        self.groups: dict[str, tuple[int, ...]] = {}
-        self._dimensions = dimensions
-        self._nranks = nranks
-        self.parts: dict[str, GroupPart] = {}
+    rank: int
+    bytes_per_unit: int
+    zero_is_a_group: bool
+    uncorrected: frozenset[WarningKind] = frozenset()
+    dimensions: tuple[int, ...] = ()
+    nranks: int = 0
+    duration_unit_ns: int = _MICROSECOND_NS
+    counts_groups: bool = False
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    parts: dict[str, GroupPart] = field(default_factory=dict)
 
     def columns(
         self, node: Node, where: str
@@ -196,7 +188,7 @@ class NodeReader:
         if (
             on_cpu
             and not ("comm_type" in values and "comm_size" in values)
-            and WarningKind.COLLECTIVE_LABEL not in self._uncorrected
+            and WarningKind.COLLECTIVE_LABEL not in self.uncorrected
         ):
             label = (
                 "a collective on the CPU without type or size is read as a label of "
@@ -251,7 +243,7 @@ class NodeReader:
         Raises:
             TraceError: If the name implies no collective, or if names must not be used.
         """
-        if WarningKind.UNTYPED_COLLECTIVE not in self._uncorrected:
+        if WarningKind.UNTYPED_COLLECTIVE not in self.uncorrected:
             plain = name.lower().replace("_", "")
             for word, op in _OPS_BY_WORD:
                 if word in plain:
@@ -272,7 +264,7 @@ class NodeReader:
         if not isinstance(ranks, tuple) or not values.keys() >= _FLINT_MARKS:
             return 1
         self.counts_groups = True
-        if WarningKind.DIVIDED_SIZES in self._uncorrected or not ranks:
+        if WarningKind.DIVIDED_SIZES in self.uncorrected or not ranks:
             return 1
         if op is CollectiveOp.REDUCE_SCATTER:
             return len(ranks) ** 2
@@ -321,10 +313,10 @@ class NodeReader:
         sends = int(node.type) == NodeType.COMM_SEND
         own, other = ("comm_src", "comm_dst") if sends else ("comm_dst", "comm_src")
         columns["kind"] = NodeKind.SEND if sends else NodeKind.RECEIVE
-        if own in values and (stated := _integer(values, own, where)) != self._rank:
+        if own in values and (stated := _integer(values, own, where)) != self.rank:
             raise TraceError(
                 where,
-                f"{own} is {stated}, but this is the file of rank {self._rank}",
+                f"{own} is {stated}, but this is the file of rank {self.rank}",
                 "check that the files are numbered by rank, from 0",
             )
         columns["group"] = self._group(values, where)
@@ -373,9 +365,9 @@ class NodeReader:
         part = part_of_group(
             flags,
             group=group,
-            rank=self._rank,
-            dimensions=self._dimensions,
-            nranks=self._nranks,
+            rank=self.rank,
+            dimensions=self.dimensions,
+            nranks=self.nranks,
             where=where,
         )
         if part is None:
@@ -386,7 +378,7 @@ class NodeReader:
     def group_of(self, stored: str) -> str | None:
         """Return the name of a process group in the graph, or None for all ranks."""
         name = normal_name(stored)
-        if name in ALL_RANKS_NAMES and not (name and self._zero_is_a_group):
+        if name in ALL_RANKS_NAMES and not (name and self.zero_is_a_group):
             return None
         return name
 
@@ -399,7 +391,7 @@ class NodeReader:
         return time_ns
 
     def _size(self, values: Mapping[str, AttributeValue], name: str, where: str) -> int:
-        size_bytes = _count(values, name, where) * self._bytes_per_unit
+        size_bytes = _count(values, name, where) * self.bytes_per_unit
         if size_bytes > _INT64_MAX:
             raise TraceError(
                 where,

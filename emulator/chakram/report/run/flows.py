@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,40 +28,35 @@ _LATE = ("bound_ns",)
 _TIMES = ("posted_ns", "first_sent_ns", "last_acked_ns")
 
 
+@dataclass(slots=True, eq=False)
 class Flows:
     """The flows of a run, as columns of equal length.
 
     The columns of a selection are created on first use, because most columns are never
     used.
 
-    Args:
+    Attributes:
         columns: Columns by name.
         names: Names that the numbers in key columns refer to.
         chosen: Indices of selected rows. None selects all rows.
     """
 
-    def __init__(
-        self,
-        columns: Mapping[str, NDArray[np.int64]],
-        names: Mapping[str, tuple[str | None, ...]],
-        chosen: NDArray[np.int64] | None = None,
-    ) -> None:
-        self.names = names
-        self._columns = columns
-        self._chosen = chosen
-        self._made: dict[str, NDArray[np.int64]] = {}
+    columns: Mapping[str, NDArray[np.int64]]
+    names: Mapping[str, tuple[str | None, ...]]
+    chosen: NDArray[np.int64] | None = None
+    _made: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> NDArray[np.int64]:
-        if self._chosen is None:
-            return self._columns[name]
+        if self.chosen is None:
+            return self.columns[name]
         if name not in self._made:
-            self._made[name] = self._columns[name][self._chosen]
+            self._made[name] = self.columns[name][self.chosen]
         return self._made[name]
 
     def __len__(self) -> int:
-        if self._chosen is None:
-            return len(self._columns["bytes"])
-        return len(self._chosen)
+        if self.chosen is None:
+            return len(self.columns["bytes"])
+        return len(self.chosen)
 
     def where(self, chosen: NDArray[Any]) -> Flows:
         """Return the flows selected by a mask or by indices."""
@@ -69,13 +64,13 @@ class Flows:
             if chosen.all():
                 return self
             chosen = np.flatnonzero(chosen)
-        own = chosen if self._chosen is None else self._chosen[chosen]
-        return Flows(self._columns, self.names, own)
+        own = chosen if self.chosen is None else self.chosen[chosen]
+        return Flows(self.columns, self.names, own)
 
     def row(self, at: int) -> dict[str, int]:
         """Return all columns of one flow."""
-        at = at if self._chosen is None else int(self._chosen[at])
-        return {name: int(column[at]) for name, column in self._columns.items()}
+        at = at if self.chosen is None else int(self.chosen[at])
+        return {name: int(column[at]) for name, column in self.columns.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

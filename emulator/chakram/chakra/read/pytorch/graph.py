@@ -45,10 +45,11 @@ class Work:
     rf_id: int
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class HostGraph:
     """Builder of the graph from transfers and work, which are added in host order.
 
-    Args:
+    Attributes:
         rank: The rank.
         source: Name of its file.
         groups: Its process groups.
@@ -57,21 +58,17 @@ class HostGraph:
             function id.
     """
 
-    def __init__(
-        self,
-        *,
-        rank: int,
-        source: str,
-        groups: GroupFinder,
-        profile: Profile | None,
-        waited_ns: Mapping[int, int],
-    ) -> None:
-        self._source = source
-        self._groups = groups
-        self._profile = profile
-        self._waited_ns = waited_ns
+    rank: int
+    source: str
+    groups: GroupFinder
+    profile: Profile | None
+    waited_ns: Mapping[int, int]
+    _order: HostOrder = field(init=False)
+    _builder: TraceGraphBuilder = field(init=False)
+
+    def __post_init__(self) -> None:
         self._order = HostOrder()
-        self._builder = TraceGraphBuilder(rank=rank, source=source)
+        self._builder = TraceGraphBuilder(rank=self.rank, source=self.source)
 
     def build(self) -> TraceGraph:
         """Return the graph."""
@@ -87,13 +84,13 @@ class HostGraph:
         Raises:
             TraceError: If its id is repeated or too large.
         """
-        assert self._profile is not None  # such nodes need a profile
+        assert self.profile is not None  # such nodes need a profile
         self._check_id(item.node_id)
-        kernels = self._profile.kernels.get(item.rf_id)
+        kernels = self.profile.kernels.get(item.rf_id)
         parts: Iterable[tuple[int | None, Span]]
         if kernels is None:
-            own = self._profile.own[item.rf_id]
-            computed_ns = own.duration_ns - self._waited_ns.get(item.rf_id, 0)
+            own = self.profile.own[item.rf_id]
+            computed_ns = own.duration_ns - self.waited_ns.get(item.rf_id, 0)
             parts = [(None, own._replace(duration_ns=max(0, computed_ns)))]
         else:
             parts = sorted(kernels.items())
@@ -175,7 +172,7 @@ class HostGraph:
         if isinstance(what.op, CollectiveOp):
             size_bytes = what.size_bytes
             if what.op is CollectiveOp.SCATTER:
-                size_bytes *= self._groups.size(what, group, node.where)
+                size_bytes *= self.groups.size(what, group, node.where)
                 check_size(size_bytes, node.where)
             self._builder.add(
                 kind=NodeKind.COLLECTIVE,
@@ -198,14 +195,14 @@ class HostGraph:
             kind=kind,
             name=what.op,
             comm_bytes=what.size_bytes,
-            peer=self._groups.global_rank(what.rank, group, node.where),
+            peer=self.groups.global_rank(what.rank, group, node.where),
             tag=what.tag,
             **columns,
         )
 
     def _times(self, transfer: Transfer) -> dict[str, Any]:
         """Return duration, start and stream of a transfer, if they are known."""
-        profile = self._profile
+        profile = self.profile
         if profile is None:
             return {}
         label = () if transfer.label is None else (transfer.label,)
@@ -229,7 +226,7 @@ class HostGraph:
     def _check_id(self, node_id: int) -> None:
         if node_id >= MOST_ID:
             raise TraceError(
-                self._source, f"has node id {node_id}", f"use node ids below {MOST_ID}"
+                self.source, f"has node id {node_id}", f"use node ids below {MOST_ID}"
             )
 
 
