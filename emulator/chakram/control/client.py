@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Self, TypeVar, cast
 
 import grpc
@@ -58,6 +59,7 @@ SKIP_TIMEOUT_S = 1.0
 """Longest time to wait for unread events. An agent that refused a plan sends none."""
 
 
+@dataclass(slots=True, eq=False)
 class AgentClient:
     """A connection to one agent, created by ``connect``.
 
@@ -67,47 +69,45 @@ class AgentClient:
     must therefore not block for more than a second while traffic runs.
 
     Attributes:
+        channel: Channel to the agent.
         name: Name of the agent in the plan.
         target: ``unix:/path`` or ``host:port``.
+        tls: Whether the channel uses certificates.
+        ping: Exchanges one ping beside the calls; None: by a call.
+        place: Where the agent is, for messages; None: *target*.
         description: Description of the agent at the time of the connection.
     """
 
-    def __init__(
-        self,
-        channel: grpc.aio.Channel,
-        *,
-        name: str,
-        target: str,
-        tls: bool,
-        ping: Callable[[], Awaitable[PingTimes]] | None = None,
-        place: str | None = None,
-    ) -> None:
-        self.name = name
-        self.target = target
-        self._ping = self._ping_by_call if ping is None else ping
-        self._place = place or target
-        self.description: AgentDescription
-        self.session = secrets.token_hex(8)
-        self._channel = channel
-        self._stub = service.AgentStub(channel)
-        self._tls = tls
-        self._watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
-        self._heartbeats: asyncio.Task[None] | None = None
-        self._first: list[AgentEvent] = []
-        # Pending read. If a reader is canceled, the next reader continues the read.
-        self._read: asyncio.Task[object] | None = None
-        self._told_phase = ""
-        # Number of messages received in the session.
-        self._heard = 0
-        self._closed = False
-        self._stalls = StallMeter(time.monotonic_ns())
-        self._attaching = asyncio.Lock()
-        self._reading = False
-        # Set if ``events`` has received everything about the last run.
-        self._run_reported = asyncio.Event()
+    channel: grpc.aio.Channel
+    _: KW_ONLY
+    name: str
+    target: str
+    tls: bool
+    ping: Callable[[], Awaitable[PingTimes]] | None = None
+    place: str | None = None
+    description: AgentDescription = field(init=False)
+    session: str = field(default_factory=lambda: secrets.token_hex(8))
+    _stub: service.AgentStub = field(init=False)
+    _watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
+    _heartbeats: asyncio.Task[None] | None = None
+    _first: list[AgentEvent] = field(default_factory=list)
+    # Pending read. If a reader is canceled, the next reader continues the read.
+    _read: asyncio.Task[object] | None = None
+    _told_phase: str = ""
+    # Number of messages received in the session.
+    _heard: int = 0
+    _closed: bool = False
+    _stalls: StallMeter = field(init=False)
+    _attaching: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _reading: bool = False
+    # Set if ``events`` has received everything about the last run.
+    _run_reported: asyncio.Event = field(default_factory=asyncio.Event)
+    # Set if the agent has reported that it discarded the run.
+    _idle_reported: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._stub = service.AgentStub(self.channel)
         self._run_reported.set()
-        # Set if the agent has reported that it discarded the run.
-        self._idle_reported = asyncio.Event()
 
     @classmethod
     async def connect(
@@ -152,13 +152,9 @@ class AgentClient:
                 service.channel_credentials(tls),
                 options=service.CHANNEL_OPTIONS,
             )
+        is_tls = tls is not None
         client = cls(
-            channel,
-            name=name,
-            target=target,
-            tls=tls is not None,
-            ping=ping,
-            place=place,
+            channel, name=name, target=target, tls=is_tls, ping=ping, place=place
         )
         try:
             client.description = await client._first_answer(timeout_s)
@@ -193,7 +189,7 @@ class AgentClient:
     @property
     def where(self) -> str:
         """Name and address of the agent, for error messages."""
-        return f"agent {self.name} ({self._place})"
+        return f"agent {self.name} ({self.place or self.target})"
 
     async def describe(self) -> AgentDescription:
         """Return the current description of the agent."""
@@ -480,7 +476,8 @@ class AgentClient:
 
     async def send_pings(self, count: int = 8) -> list[PingTimes]:
         """Exchange some pings with the agent, one after the other."""
-        return [await self._ping() for _ in range(count)]
+        ping = self.ping or self._ping_by_call
+        return [await ping() for _ in range(count)]
 
     async def _ping_by_call(self) -> PingTimes:
         sent_ns = time.monotonic_ns()
@@ -506,7 +503,7 @@ class AgentClient:
             self._read.cancel()
             await asyncio.gather(self._read, return_exceptions=True)
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await self._channel.close(None)
+            await self.channel.close(None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -548,7 +545,7 @@ class AgentClient:
                 "the connection was lost",
                 "it has ended, or its host is unreachable; see the agent's log",
             )
-        found, hint = explain(error, target=self.target, tls=self._tls)
+        found, hint = explain(error, target=self.target, tls=self.tls)
         return AgentError(self.where, found, hint)
 
 
