@@ -6,6 +6,8 @@ first writes messages whose fields are declared in Python
 so that an installation needs no protocol compiler. A test generates the code into a
 temporary folder and compares it with the committed code.
 
+The tool removes lines that nothing needs.
+
 The compiler runs in a separate environment (uv). Its version determines the oldest
 protobuf and gRPC that run the output. You cannot install the compiler in the same
 environment as newer versions of protobuf and gRPC.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -38,6 +41,12 @@ and not two major versions newer."""
 
 DECLARED = {"chakram/control/chakram.proto": (TransportPlan, PacketFault)}
 """Dataclasses that declare the fields of messages, by .proto file."""
+
+OFFSETS = re.compile(r"  _globals\[.*\]\._serialized_(?:start|end)=\d+\n")
+"""Lines of generated code with the place of each message in the descriptor.
+
+Only copies of descriptors in protobuf without compiled code need them. They would
+change with every edit of the .proto file."""
 
 ROWS = {"congestion_parameters": "Parameter"}
 """Messages that represent the tuples in repeated fields, by field name."""
@@ -119,6 +128,8 @@ def generate(proto: Path, out: Path) -> None:
     outputs = [f"--python_out={out}", f"--mypy_out=quiet:{out}"]
     if run_compiler(f"-I{SOURCE_ROOT}", *outputs, str(proto)).returncode:
         raise RuntimeError(f"protoc refused {proto}")
+    code = out / proto.with_name(f"{proto.stem}_pb2.py")
+    code.write_text(OFFSETS.sub("", code.read_text("utf-8")), "utf-8")
 
 
 def main() -> None:

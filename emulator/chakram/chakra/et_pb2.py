@@ -21,46 +21,4 @@ _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'chakram.chakra.et_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_NODETYPE']._serialized_start=2144
-  _globals['_NODETYPE']._serialized_end=2341
-  _globals['_COLLECTIVECOMMTYPE']._serialized_start=2344
-  _globals['_COLLECTIVECOMMTYPE']._serialized_end=2523
-  _globals['_DOUBLELIST']._serialized_start=46
-  _globals['_DOUBLELIST']._serialized_end=74
-  _globals['_FLOATLIST']._serialized_start=76
-  _globals['_FLOATLIST']._serialized_end=103
-  _globals['_INT32LIST']._serialized_start=105
-  _globals['_INT32LIST']._serialized_end=132
-  _globals['_INT64LIST']._serialized_start=134
-  _globals['_INT64LIST']._serialized_end=161
-  _globals['_UINT32LIST']._serialized_start=163
-  _globals['_UINT32LIST']._serialized_end=191
-  _globals['_UINT64LIST']._serialized_start=193
-  _globals['_UINT64LIST']._serialized_end=221
-  _globals['_SINT32LIST']._serialized_start=223
-  _globals['_SINT32LIST']._serialized_end=251
-  _globals['_SINT64LIST']._serialized_start=253
-  _globals['_SINT64LIST']._serialized_end=281
-  _globals['_FIXED32LIST']._serialized_start=283
-  _globals['_FIXED32LIST']._serialized_end=312
-  _globals['_FIXED64LIST']._serialized_start=314
-  _globals['_FIXED64LIST']._serialized_end=343
-  _globals['_SFIXED32LIST']._serialized_start=345
-  _globals['_SFIXED32LIST']._serialized_end=375
-  _globals['_SFIXED64LIST']._serialized_start=377
-  _globals['_SFIXED64LIST']._serialized_end=407
-  _globals['_BOOLLIST']._serialized_start=409
-  _globals['_BOOLLIST']._serialized_end=435
-  _globals['_STRINGLIST']._serialized_start=437
-  _globals['_STRINGLIST']._serialized_end=465
-  _globals['_BYTESLIST']._serialized_start=467
-  _globals['_BYTESLIST']._serialized_end=494
-  _globals['_ATTRIBUTEPROTO']._serialized_start=497
-  _globals['_ATTRIBUTEPROTO']._serialized_end=1696
-  _globals['_GLOBALMETADATA']._serialized_start=1698
-  _globals['_GLOBALMETADATA']._serialized_end=1780
-  _globals['_IOINFO']._serialized_start=1782
-  _globals['_IOINFO']._serialized_end=1837
-  _globals['_NODE']._serialized_start=1840
-  _globals['_NODE']._serialized_end=2141
 # @@protoc_insertion_point(module_scope)

@@ -22,10 +22,4 @@ _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'chakram.control.plan_file_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_PLANFILE']._serialized_start=86
-  _globals['_PLANFILE']._serialized_end=205
-  _globals['_SAVEDINPUT']._serialized_start=207
-  _globals['_SAVEDINPUT']._serialized_end=273
-  _globals['_SAVEDJOB']._serialized_start=276
-  _globals['_SAVEDJOB']._serialized_end=457
 # @@protoc_insertion_point(module_scope)
