@@ -8,52 +8,49 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attach:
-    """A controller requests a session. ``controller`` is its name."""
+class _OfSession:
+    """A request of the controller that uses the agent."""
 
     session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach(_OfSession):
+    """A controller requests a session. ``controller`` is its name."""
+
     controller: str
     now_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(_OfSession):
     """A heartbeat of the controller arrived."""
 
-    session: str
     now_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detach:
+class Detach(_OfSession):
     """The stream of a session ended."""
 
-    session: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepare:
+class Prepare(_OfSession):
     """The controller sent a valid plan for ``shards`` shards."""
 
-    session: str
     run_id: str
     shards: int
     goes_on: bool = False
     """Whether the plan has background ranks, which send until other jobs end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connect:
+class Connect(_OfSession):
     """The controller sent the remote ends of queue pairs on RDMA NICs."""
 
-    session: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
+class Arm(_OfSession):
     """The controller set the start time."""
 
-    session: str
     start_ns: int
     now_ns: int
 
@@ -65,47 +62,40 @@ class Abort:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reset:
+class Reset(_OfSession):
     """The controller no longer needs this run."""
 
-    session: str
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardReady:
+class _OfShard:
+    """An event of one data-plane process."""
+
+    shard: int
+
+
+class ShardReady(_OfShard):
     """A shard opened its ports."""
 
-    shard: int
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardConnected:
+class ShardConnected(_OfShard):
     """A shard connected its queue pairs to their remote ends on RDMA NICs."""
 
-    shard: int
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardFinished:
+class ShardFinished(_OfShard):
     """The ranks of a shard completed all iterations, and all records have arrived."""
 
-    shard: int
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardFailed:
+class ShardFailed(_OfShard):
     """A shard cannot continue."""
 
-    shard: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardStopped:
+class ShardStopped(_OfShard):
     """The process of a shard ended, so the shard sends no more reports."""
 
-    shard: int
     reason: str
 
 

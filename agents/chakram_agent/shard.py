@@ -337,9 +337,7 @@ class Shard:
         if not self._finished and now_ns >= self._start_ns and plane.finished():
             # Background ranks continue as long as other jobs need them.
             self._finished = True
-            self._finish_samples(now_ns)
-            self._report(plane, now_ns)
-            self._finish_tally()
+            self._finish(plane, now_ns)
             self._tell(pb.ShardReport(finished=pb.ShardFinished()))
         elif now_ns >= self._next_report_ns or _rows(plane) >= REPORT_ROWS:
             self._next_report_ns = now_ns + REPORT_NS
@@ -365,8 +363,8 @@ class Shard:
 
     # ---- reports to the agent --------------------------------------------------------
 
-    def _tell(self, report: pb.ShardReport) -> None:
-        self._pipe.send(report.SerializeToString())
+    def _tell(self, report: pb.ShardReport, *, last: bool = False) -> None:
+        self._pipe.send(report.SerializeToString(), last=last)
 
     def _report(self, plane: DataPlane, now_ns: int) -> None:
         """Send new rows and the progress of the ranks."""
@@ -424,22 +422,22 @@ class Shard:
             for sentence in line.endpoint.waiting_for()
         )
 
-    def _finish_samples(self, now_ns: int) -> None:
+    def _finish(self, plane: DataPlane, now_ns: int) -> None:
+        """Report for the last time, with complete samples and counters."""
         if self._sampler is not None:
             self._sampler.finish(now_ns)
-
-    def _finish_tally(self) -> None:
-        if self._tally is not None:
-            self._tally.finish()
+        try:
+            self._report(plane, now_ns)
+        finally:
+            if self._tally is not None:
+                self._tally.finish()
 
     def _fail(self, error: ChakramError) -> None:
         """Report the error. The shard sends no packets afterward."""
-        report = pb.ShardReport(
-            failed=pb.ShardFailed(
-                error=error_message(error), waiting_for=self._waiting_for()[:64]
-            )
+        failed = pb.ShardFailed(
+            error=error_message(error), waiting_for=self._waiting_for()[:64]
         )
-        self._pipe.send(report.SerializeToString(), last=True)
+        self._tell(pb.ShardReport(failed=failed), last=True)
 
     def _wait_for_stop(self) -> None:
         while not self._stopping and not self._pipe.closed:
@@ -455,15 +453,13 @@ class Shard:
             return
         plane = self._plane
         if plane is not None and self._armed:
-            self._finish_samples(monotonic_ns())
             # If the pipe is full, rows are lost, but the shard has reported the cause.
             with suppress(RunFailed):
-                self._report(plane, monotonic_ns())
-            self._finish_tally()
+                self._finish(plane, monotonic_ns())
         stopped = pb.ShardStopped(
             waiting_for=self._waiting_for()[:64] if self._armed else ()
         )
-        self._pipe.send(pb.ShardReport(stopped=stopped).SerializeToString(), last=True)
+        self._tell(pb.ShardReport(stopped=stopped), last=True)
         deadline_s = time.monotonic() + GOODBYE_S
         while not self._pipe.flush() and time.monotonic() < deadline_s:
             self._pipe.wait(0.05)
