@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import ALGORITHMS
@@ -132,10 +133,11 @@ STOP_TIMEOUT_S = 3.0
 """Longest time to wait for shards to stop. The agent kills a slow shard before that."""
 
 
+@dataclass(eq=False)
 class Agent:
     """The agent of a host, which runs one plan at a time.
 
-    Args:
+    Attributes:
         policy: Limits on destinations and rate.
         tasks: Task group for the tasks of shards.
         pin: Whether to pin each shard to one core.
@@ -144,45 +146,38 @@ class Agent:
         abandoned: Set when there was no controller for that time.
         metrics: Endpoint that gets the counters once a second. If it is None, only the
             controller gets them.
-
-    Attributes:
         stalls: Meter for stalls of the event loop.
         ended_session: Name of the last session that ended. Empty if none has ended.
         ended_reason: Why that session ended.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        tasks: asyncio.TaskGroup,
-        *,
-        pin: bool = False,
-        traffic_lease_ns: int = TRAFFIC_LEASE_NS,
-        idle_lease_ns: int | None = None,
-        abandoned: asyncio.Event | None = None,
-        metrics: AgentMetrics | None = None,
-    ) -> None:
-        self._idle_lease_ns = idle_lease_ns
-        self._abandoned = abandoned
+    policy: Policy
+    tasks: asyncio.TaskGroup
+    _: KW_ONLY
+    pin: bool = False
+    traffic_lease_ns: int = TRAFFIC_LEASE_NS
+    idle_lease_ns: int | None = None
+    abandoned: asyncio.Event | None = None
+    metrics: AgentMetrics | None = None
+    metering: Metering = field(default_factory=Metering)
+    _plan: AgentPlan | None = None
+    _host_counters: dict[str, int] = field(default_factory=dict)
+    _session: Session | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
         self._had_controller_ns = monotonic_ns()
-        self.policy = policy
-        self._metrics = metrics
-        self.state = AgentState(traffic_lease_ns=traffic_lease_ns)
-        self.metering = Metering()
+        self.state = AgentState(traffic_lease_ns=self.traffic_lease_ns)
         self.stalls = StallMeter(monotonic_ns())
         self.ended_session = self.ended_reason = ""
-        self._plan: AgentPlan | None = None
-        self._host_counters: dict[str, int] = {}
         self._shards = Shards(
-            policy,
-            tasks,
+            self.policy,
+            self.tasks,
             self.metering,
-            pin=pin,
+            pin=self.pin,
             dispatch=self._dispatch,
             tell=self._tell,
         )
-        self._session: Session | None = None
-        self._changed = asyncio.Event()
 
     # ---- requests of the controller --------------------------------------------------
 
@@ -330,12 +325,12 @@ class Agent:
         """Give up if the agent has had no controller for too long."""
         if self.state.session is not None:
             self._had_controller_ns = now_ns
-        lease_ns = self._idle_lease_ns
-        if lease_ns is None or self._abandoned is None or self._abandoned.is_set():
+        lease_ns = self.idle_lease_ns
+        if lease_ns is None or self.abandoned is None or self.abandoned.is_set():
             return
         if now_ns - self._had_controller_ns >= lease_ns:
             log.warning("no controller for %s: ending", format_time(lease_ns))
-            self._abandoned.set()
+            self.abandoned.set()
 
     async def shut_down(self, reason: str) -> None:
         """End the run and the session before the agent exits."""
@@ -393,8 +388,8 @@ class Agent:
             raise UnexpectedEvent("agent", "there is no plan to start shards for")
         self._host_counters = read_host_counters(plan.ports)
         self.metering.begin(plan)
-        if self._metrics is not None:
-            self._metrics.begin(plan)
+        if self.metrics is not None:
+            self.metrics.begin(plan)
         self._shards.start(plan)
 
     def _tell_host(self) -> None:
@@ -420,12 +415,12 @@ class Agent:
         return self._session is None or self._session.put(event)
 
     def _tell_counters(self) -> None:
-        if self._shards.are_running() or self._metrics is not None:
+        if self._shards.are_running() or self.metrics is not None:
             counters = self._shards.counters()
-            if self._metrics is not None:
+            if self.metrics is not None:
                 # Counters for Prometheus must not restart at 0, so add up all runs.
                 totals = self.metering.totals()
-                self._metrics.update(counters, self.metering.rows(), totals=totals)
+                self.metrics.update(counters, self.metering.rows(), totals=totals)
             self._tell(counters)
 
     async def _wait_until(

@@ -96,8 +96,6 @@ class Observer:
         progress: The progress display.
         total: Number of iterations of the whole run.
         live: Additional destination of samples of queue pairs and ports, if any.
-
-    Attributes:
         began: Whether traffic has started.
         banners: Warnings of agents, to print above the results.
         nics: RDMA NICs by the number of the port.

@@ -8,6 +8,7 @@ import time
 from array import array
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -157,51 +158,44 @@ def psn_seed_of(experiment: Experiment) -> int:
     return secrets.randbits(_PSN_SEED_BITS) if psn_seed is None else psn_seed
 
 
+@dataclass(eq=False)
 class Run:
     """One run, from loaded jobs to a finished run directory."""
 
-    def __init__(
-        self,
-        request: RunRequest,
-        resolved: ResolvedRun,
-        directory: RunDirectory,
-        metrics: MetricsState,
-        interrupts: Interrupts,
-        *,
-        live: LiveRows | None,
-        iterations: int,
-    ) -> None:
-        self._request = request
-        self._experiment = request.experiment
-        self._progress = request.progress
-        self._interrupts = interrupts
-        # None unless the run exports metrics.
-        self._live = live
-        self._resolved = resolved
-        self._directory = directory
-        self._run_id = directory.manifest.run_id
-        self._psn_seed = psn_seed_of(request.experiment)
-        self._metrics = metrics
+    request: RunRequest
+    resolved: ResolvedRun
+    directory: RunDirectory
+    metrics: MetricsState
+    interrupts: Interrupts
+    _: KW_ONLY
+    live: LiveRows | None
+    iterations: int
+    _world: World | None = None
+    _clocks: Mapping[str, ClockTrack] = field(default_factory=dict)
+    _time_sources: Mapping[str, TimeSource | None] = field(default_factory=dict)
+    _nic_ends: set[tuple[str, int]] = field(default_factory=set)
+    _counters: tuple[LabCounters, LabCounters] = (LabCounters(), LabCounters())
+    _late_ns: int = 0
+    _began_ns: int = field(default_factory=time.monotonic_ns)
+    _link_faults: LinkFaults | None = None
+    _table: OperationTable | None = None
+    _uncounted: tuple[str, ...] = ()
+    _collector: Collector | None = None
+    reference: Reference = field(default_factory=Reference)
+    error: ChakramError | None = None
+
+    def __post_init__(self) -> None:
+        self._experiment = self.request.experiment
+        self._progress = self.request.progress
+        self._run_id = self.directory.manifest.run_id
+        self._psn_seed = psn_seed_of(self._experiment)
         self._observer = Observer(
-            directory, metrics, request.progress, iterations, live
+            self.directory, self.metrics, self._progress, self.iterations, self.live
         )
-        self._world: World | None = None
         self._agents = AgentsOfRun(None)
-        self._clocks: Mapping[str, ClockTrack] = {}
-        self._time_sources: Mapping[str, TimeSource | None] = {}
-        self._nic_ends: set[tuple[str, int]] = set()
-        self._counters = (LabCounters(), LabCounters())
-        self._late_ns = 0
-        self._began_ns = time.monotonic_ns()
-        self._link_faults: LinkFaults | None = None
-        self._table: OperationTable | None = None
-        self._uncounted: tuple[str, ...] = ()
-        self._collector: Collector | None = None
-        self.reference = Reference()
         self._predictions = RunPredictions(
-            request.experiment, self.reference, metrics, request.progress
+            self._experiment, self.reference, self.metrics, self._progress
         )
-        self.error: ChakramError | None = None
 
     @property
     def began(self) -> bool:
@@ -217,10 +211,10 @@ class Run:
                 experiment.fabric.open(
                     WorldRequest(
                         seed=experiment.seed,
-                        nports=self._resolved.ports_needed,
+                        nports=self.resolved.ports_needed,
                         processes=experiment.agents.shards,
                         lab_name=experiment.lab_name,
-                        logs=self._directory.path,
+                        logs=self.directory.path,
                     )
                 )
             )
@@ -229,10 +223,10 @@ class Run:
                 self._progress.note(
                     f"lab {experiment.lab_name} is up: used as it stands"
                 )
-            plan = self._resolved.plan(
+            plan = self.resolved.plan(
                 world.ports,
                 self._run_id,
-                alone=self._request.alone,
+                alone=self.request.alone,
                 psn_seed=self._psn_seed,
             )
             refuse_large_agents(plan)
@@ -241,9 +235,9 @@ class Run:
             agents = await stack.enter_async_context(
                 agents_of_run(
                     places,
-                    launch=self._request.launch,
+                    launch=self.request.launch,
                     allow=experiment.fabric.launched_allow(),
-                    logs=self._directory.path / agent_logs.FOLDER,
+                    logs=self.directory.path / agent_logs.FOLDER,
                     progress=self._progress,
                 )
             )
@@ -287,7 +281,7 @@ class Run:
             self._progress.phase("preparing agents")
             await self._attend(session, agents, world, before)
             await self._predictions.add_host_delays(
-                plan, world, self._observer.round_trips_ns(), self._interrupts
+                plan, world, self._observer.round_trips_ns(), self.interrupts
             )
             self._progress.phase("collecting")
 
@@ -301,7 +295,7 @@ class Run:
         """Run the session while watching its links and the launcher of its agents."""
         watch = asyncio.create_task(self._watch_links(world, before), name="links")
         launcher = asyncio.create_task(agents.watch(session.abort), name="launcher")
-        self._interrupts.listener = session.interrupt
+        self.interrupts.listener = session.interrupt
         is_complete = False
         try:
             await session.run()
@@ -309,7 +303,7 @@ class Run:
         except ChakramError as error:
             raise await agents.explained(error) from error
         finally:
-            self._interrupts.listener = None
+            self.interrupts.listener = None
             if self._link_faults is not None:
                 self._link_faults.end(time.monotonic_ns())
             watch.cancel()
@@ -323,7 +317,7 @@ class Run:
             with suppress(FabricError):
                 if self._experiment.faults.links:
                     await world.disturb_links(())
-                self._directory.add_link_samples(await self._samples(world))
+                self.directory.add_link_samples(await self._samples(world))
 
     async def _open_telemetry(self, stack: AsyncExitStack, world: World) -> None:
         """Begin to read the switches, if the experiment wants their counters."""
@@ -398,26 +392,26 @@ class Run:
             PreflightFailed: If a test failed and the experiment requires it to pass.
         """
         report = await Preflight(
-            self._resolved,
+            self.resolved,
             ports=plan.ports(),
             clients=clients,
             clocks=clocks,
             progress=self._progress,
-            interrupts=self._interrupts,
+            interrupts=self.interrupts,
             run_id=self._run_id,
         ).run()
         save_preflight(
-            self._directory.path,
+            self.directory.path,
             report,
             run_id=self._run_id,
             dilation=self._experiment.dilation,
         )
-        self._metrics.set_preflight(report.findings)
+        self.metrics.set_preflight(report.findings)
         minds = self._experiment.preflight.action == "require"
-        self._directory.update(
+        self.directory.update(
             preflight=preflight_summary(report),
             banners=(
-                *self._directory.manifest.banners,
+                *self.directory.manifest.banners,
                 *(f"preflight: {finding}" for finding in report.findings),
             ),
         )
@@ -431,7 +425,7 @@ class Run:
         """Return the counters of the fabric, and update the metrics of switches."""
         counters = await world.counters()
         if world.topology is not None and counters.ports:
-            self._metrics.set_switches(world.topology, counters, before)
+            self.metrics.set_switches(world.topology, counters, before)
             self._late_ns = max(self._late_ns, counters.process["late_ns"])
         return counters
 
@@ -440,24 +434,24 @@ class Run:
         topology = world.topology
         collector = self._collector
         is_counted = before.links or collector is not None
-        if self._live is None or topology is None or not is_counted:
+        if self.live is None or topology is None or not is_counted:
             return
         # Export zeros first, because rates need the first value of a counter.
         self._show_links(self._links(before, before))
         if before.ports:
-            self._metrics.set_switches(topology, before, before)
+            self.metrics.set_switches(topology, before, before)
         if collector is not None:
-            self._metrics.set_reported(collector.classes())
+            self.metrics.set_reported(collector.classes())
         while True:
             await asyncio.sleep(_LINKS_INTERVAL_S)
             counters = await self._read_counters(world, before)
             if collector is not None:
-                self._metrics.set_reported(collector.classes())
+                self.metrics.set_reported(collector.classes())
             self._show_links(self._links(before, counters))
 
     def _show_links(self, links: Sequence[LinkRecord]) -> None:
         for link in links:
-            self._metrics.set_link_bytes(link.link, link.direction, link.bytes)
+            self.metrics.set_link_bytes(link.link, link.direction, link.bytes)
 
     def _begin(
         self,
@@ -474,11 +468,11 @@ class Run:
         self._time_sources = {
             name: each.time_source for name, each in descriptions.items()
         }
-        self._directory.update(
+        self.directory.update(
             unix_offset_ns=unix_offset_ns,
             clocks=_readings(clocks, self._time_sources),
             banners=(
-                *self._directory.manifest.banners,
+                *self.directory.manifest.banners,
                 *world.notes,
                 *agent_banners(descriptions),
                 *_disagreements(descriptions, clocks, own_source, unix_offset_ns),
@@ -488,25 +482,25 @@ class Run:
                 for name, facts in agent_facts(descriptions).items()
             },
         )
-        operations = self._directory.begin(
+        operations = self.directory.begin(
             plan,
             ports=[] if world.topology is None else port_names(world.topology),
         )
         self._table = operations
         self._nic_ends = nic_ends(plan)
         self._observer.begin(operations.identities, plan.planned_iterations())
-        self._metrics.set_plan(plan)
-        self._metrics.begin_collectives(operations.identities)
-        self._metrics.set_epoch(unix_offset_ns * 1e-9)
-        if self._live is not None:
-            self._live.begin(plan.agents)
-            self._metrics.begin_messages()
+        self.metrics.set_plan(plan)
+        self.metrics.begin_collectives(operations.identities)
+        self.metrics.set_epoch(unix_offset_ns * 1e-9)
+        if self.live is not None:
+            self.live.begin(plan.agents)
+            self.metrics.begin_messages()
         self._show_clocks()
 
     def _show_clocks(self) -> None:
         """Update the metrics of the agents' clocks."""
         for name, reading in _readings(self._clocks, self._time_sources).items():
-            self._metrics.set_clock(
+            self.metrics.set_clock(
                 name,
                 offset_ns=reading.offset_ns,
                 uncertainty_ns=reading.uncertainty_ns,
@@ -526,16 +520,14 @@ class Run:
 
     def _verification(self) -> dict[str, object]:
         """Return how packets were verified, and the results of the verification."""
-        transport = self._resolved.transport
+        transport = self.resolved.transport
         found = (
-            self._observer.counted(_VERIFIED)
-            if self._directory.verifies_payload
-            else {}
+            self._observer.counted(_VERIFIED) if self.directory.verifies_payload else {}
         )
         return {
             "every": transport.verify_every,
             # A NIC checks ICRCs itself.
-            "has_icrcs": transport.icrc != "off" and not self._directory.manifest.nics,
+            "has_icrcs": transport.icrc != "off" and not self.directory.manifest.nics,
             **{name: found.get(name, 0) for name in _VERIFIED},
         }
 
@@ -575,7 +567,7 @@ class Run:
         invalid = self._observer.counted(_INVALID)
         dropped = self._observer.counted({"records": "samples_dropped"})
         disturbed = self._observer.disturbed(len(faults.packets))
-        self._directory.finish(
+        self.directory.finish(
             COMPLETE if error is None else PARTIAL if self.began else FAILED,
             ended=datetime.now(UTC),
             reason=None if error is None else str(error),
@@ -588,15 +580,15 @@ class Run:
                 self.reference.fair_times,
                 paths_of_sockets(self.reference.ways, self._nic_ends),
             ),
-            nics=with_counters(self._directory.manifest.nics, self._observer.nics),
+            nics=with_counters(self.directory.manifest.nics, self._observer.nics),
             switches={} if collector is None else collector.described(),
             agents={
                 name: {**facts, "counters": self._observer.hosts.get(name, {})}
-                for name, facts in self._directory.manifest.agents.items()
+                for name, facts in self.directory.manifest.agents.items()
             },
             predictions=self.reference.predictions,
             banners=(
-                *self._directory.manifest.banners,
+                *self.directory.manifest.banners,
                 *self._observer.banners,
                 *self._uncounted,
                 *switch_banners(before.process, after.process, self._late_ns),
@@ -605,7 +597,7 @@ class Run:
                 *self.reference.notes,
                 *(
                     injected_banners(
-                        injected, disturbed, faults, alone=self._request.alone
+                        injected, disturbed, faults, alone=self.request.alone
                     )
                     if self.began
                     else ()
@@ -633,6 +625,6 @@ class Run:
         self._show_links(links)
         if collector is not None:
             # Counters of classes may have arrived long after the last traffic.
-            self._metrics.set_reported(collector.classes())
-        self._metrics.set_state(self._directory.manifest.status)
-        self._metrics.set_end_time(time.time())
+            self.metrics.set_reported(collector.classes())
+        self.metrics.set_state(self.directory.manifest.status)
+        self.metrics.set_end_time(time.time())

@@ -106,8 +106,6 @@ class NodeReader:
             file.
         dimensions: Number of ranks along each dimension. Empty if unknown.
         nranks: Number of ranks in the set, or 0 if unknown.
-
-    Attributes:
         duration_unit_ns: Nanoseconds per unit of a stored time.
         groups: The groups that nodes define, by name.
         parts: The parts of groups for collectives over some dimensions, by name.

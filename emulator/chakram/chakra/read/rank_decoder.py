@@ -8,7 +8,7 @@ possible error is ``TraceError``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from chakram.chakra.et_codec import (
@@ -89,49 +89,45 @@ class RankTrace:
     parts: Mapping[str, GroupPart] = field(default_factory=dict)
 
 
+@dataclass(eq=False, kw_only=True)
 class RankDecoder:
     """Decoder from the records of one rank's file to its graph.
 
-    Args:
+    Attributes:
         rank: The rank.
         source: Name of the file, for error messages and warnings.
         options: Reader options.
         zero_is_a_group: Whether group ``0`` is a separate group instead of all ranks.
     """
 
-    def __init__(
-        self,
-        *,
-        rank: int,
-        source: str,
-        options: ReadOptions,
-        zero_is_a_group: bool = False,
-    ) -> None:
-        self._rank = rank
-        self._source = source
-        self._options = options
+    rank: int
+    source: str
+    options: ReadOptions
+    zero_is_a_group: InitVar[bool] = False
+    _metadata: Metadata | None = None
+    # The GPU kernels so far, in a file whose kernels may lack an order.
+    _kernels: list[Kernel] | None = None
+    _groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _purposes: dict[str, str] = field(default_factory=dict)
+    _recorded_groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _least_ranks: int = 0
+    _records: int = 0
+    # Whether metadata or a node showed that the schema is current.
+    _is_current_schema: bool = False
+    # None: the fast path is not set up yet, or it is off.
+    _plain: PlainNodes | None = None
+
+    def __post_init__(self, zero_is_a_group: bool) -> None:
         self._reader = NodeReader(
-            rank=rank,
-            bytes_per_unit=options.bytes_per_element or 1,
+            rank=self.rank,
+            bytes_per_unit=self.options.bytes_per_element or 1,
             zero_is_a_group=zero_is_a_group,
-            uncorrected=options.uncorrected,
-            dimensions=options.dimensions,
-            nranks=options.nranks,
+            uncorrected=self.options.uncorrected,
+            dimensions=self.options.dimensions,
+            nranks=self.options.nranks,
         )
-        self._metadata: Metadata | None = None
-        # The GPU kernels so far, in a file whose kernels may lack an order.
-        self._kernels: list[Kernel] | None = None
-        self._groups: dict[str, tuple[int, ...]] = {}
-        self._purposes: dict[str, str] = {}
-        self._recorded_groups: dict[str, tuple[int, ...]] = {}
-        self._least_ranks = 0
-        self._noticed = WarningLog(rank=rank, uncorrected=options.uncorrected)
-        self._builder = TraceGraphBuilder(rank=rank, source=source)
-        self._records = 0
-        # Whether metadata or a node showed that the schema is current.
-        self._is_current_schema = False
-        # None: the fast path is not set up yet, or it is off.
-        self._plain: PlainNodes | None = None
+        self._noticed = WarningLog(rank=self.rank, uncorrected=self.options.uncorrected)
+        self._builder = TraceGraphBuilder(rank=self.rank, source=self.source)
 
     def take_plain(self, data: bytearray, start: int, offset: int) -> int:
         """Take whole records from *start* on, up to the first that is not a plain node.
@@ -159,7 +155,7 @@ class RankDecoder:
             return
         if self._records <= _ERA_LOOK:
             self._look_at_era(offset, body)
-        if len(self._builder) == self._options.node_limit:
+        if len(self._builder) == self.options.node_limit:
             raise TraceError(
                 self._at(offset),
                 f"the file has more than {len(self._builder)} nodes",
@@ -180,7 +176,7 @@ class RankDecoder:
         """
         if not self._records:
             raise TraceError(
-                self._source,
+                self.source,
                 "the file is empty",
                 "check that its producer was not interrupted",
             )
@@ -189,23 +185,23 @@ class RankDecoder:
         self._plain = None
         if len(self._builder):
             self._refuse_unknown_era(0)
-        builder, policy = self._builder, self._options.dependencies
+        builder, policy = self._builder, self.options.dependencies
         if not len(builder):
             self._noticed.warn(
-                WarningKind.NO_NODES, self._source, "the rank has no operations"
+                WarningKind.NO_NODES, self.source, "the rank has no operations"
             )
         use_data = policy is not DependencyPolicy.CONTROL
         use_control = policy in (DependencyPolicy.CONTROL, DependencyPolicy.BOTH)
         if (
             policy is DependencyPolicy.AUTO
             and not builder.data_dependencies
-            and WarningKind.CONTROL_ONLY not in self._options.uncorrected
+            and WarningKind.CONTROL_ONLY not in self.options.uncorrected
         ):
             use_data, use_control = False, True
             if builder.control_dependencies:
                 self._noticed.warn(
                     WarningKind.CONTROL_ONLY,
-                    self._source,
+                    self.source,
                     "there are only control dependencies; they order the nodes",
                 )
         graph = builder.build(
@@ -225,7 +221,7 @@ class RankDecoder:
         if producer == Producer.MSCCL or is_own_body(self._metadata):
             self._noticed.warn(
                 WarningKind.COLLECTIVE_BODY,
-                self._source,
+                self.source,
                 "this is the body of one custom collective, not a workload",
             )
         return RankTrace(
@@ -263,10 +259,10 @@ class RankDecoder:
                 WarningKind.NO_METADATA, where, "the file has no metadata record"
             )
             self._look_at_era(offset, body)
-        unit_ns = self._options.duration_unit_ns
+        unit_ns = self.options.duration_unit_ns
         if unit_ns is not None:
             self._reader.duration_unit_ns = unit_ns
-        oddity = check_unit_of_sizes(self._metadata, self._options, where)
+        oddity = check_unit_of_sizes(self._metadata, self.options, where)
         if oddity is not None:
             self._noticed.warn(oddity[0], where, oddity[1])
         self._choose_how_to_take()
@@ -329,7 +325,7 @@ class RankDecoder:
 
     def _choose_how_to_take(self) -> None:
         """Set up the fast path for plain nodes, now that the units are known."""
-        options = self._options
+        options = self.options
         if (
             self._metadata is not None
             and is_pytorch(self._metadata)
@@ -341,7 +337,7 @@ class RankDecoder:
             return
         self._plain = PlainNodes(
             self._builder,
-            rank=self._rank,
+            rank=self.rank,
             bytes_per_unit=options.bytes_per_element or 1,
             duration_unit_ns=self._reader.duration_unit_ns,
             record_limit_bytes=options.record_limit_bytes,
@@ -355,7 +351,7 @@ class RankDecoder:
     def _take_node(self, offset: int, node: Node) -> None:
         # Field access on a message is slow, and the id is needed often.
         node_id = node.id
-        where = f"{self._source}: offset {offset}: rank {self._rank} node {node_id}"
+        where = f"{self.source}: offset {offset}: rank {self.rank} node {node_id}"
         columns, oddities = self._reader.columns(node, where)
         columns["node_id"] = node_id
         columns["name"] = strip_type_prefix(node.name, node.type)
@@ -403,7 +399,7 @@ class RankDecoder:
     def _warn_of_self_control(self, offset: int, node_id: int) -> None:
         self._noticed.correct(
             WarningKind.SELF_CONTROL_DEPENDENCY,
-            f"{self._at(offset)}: rank {self._rank} node {node_id}",
+            f"{self._at(offset)}: rank {self.rank} node {node_id}",
             "lists itself as a control dependency; dropped",
         )
 
@@ -422,7 +418,7 @@ class RankDecoder:
 
     def _missing_data_dependency(self, position: int, node_id: int) -> None:
         where = self._builder.locate(position)
-        if not self._options.drop_missing_dependencies:
+        if not self.options.drop_missing_dependencies:
             raise TraceError(
                 where,
                 f"depends on node {node_id}, which is not in the file",
@@ -444,4 +440,4 @@ class RankDecoder:
             )
 
     def _at(self, offset: int) -> str:
-        return f"{self._source}: offset {offset}"
+        return f"{self.source}: offset {offset}"

@@ -6,6 +6,7 @@ This module only creates requests. The builder of the lab sends them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 
 from chakram.fabric.labs.link_requests import (
     ANY_ADDRESS,
@@ -28,10 +29,11 @@ BRIDGE_INDEX = FIRST_INDEX
 """Number of the bridge of every switch that has hosts."""
 
 
+@dataclass(eq=False)
 class NetworkRequests:
     """Creates the requests of one lab.
 
-    Args:
+    Attributes:
         topology: Its hosts, switches and links.
         addresses: Its address plan.
         indexes: Number of each port's interface in its namespace.
@@ -39,33 +41,28 @@ class NetworkRequests:
             neighbors.
     """
 
-    def __init__(
-        self,
-        topology: Topology,
-        addresses: AddressPlan,
-        indexes: Mapping[PortRef, int],
-        *,
-        is_model: bool,
-    ) -> None:
-        self._topology = topology
-        self._addresses = addresses
-        self._indexes = indexes
-        self._model = is_model
-        self._routed = {each.link: each for each in addresses.routed_links}
-        self._subnets = {each.switch: each for each in addresses.subnets}
-        self._neighbors: dict[str, Request] = {}
+    topology: Topology
+    addresses: AddressPlan
+    indexes: Mapping[PortRef, int]
+    _: KW_ONLY
+    is_model: bool
+    _neighbors: dict[str, Request] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._routed = {each.link: each for each in self.addresses.routed_links}
+        self._subnets = {each.switch: each for each in self.addresses.subnets}
 
     def of_switch(self, switch: str) -> list[Request]:
         """Return all requests for a switch, whose links must already exist."""
         requests: list[Request] = []
         subnet = self._subnets.get(switch)
-        routed = len(self._topology.switches) > 1
+        routed = len(self.topology.switches) > 1
         if subnet is not None:
-            for host in self._topology.hosts_of(switch):
-                port = self._topology.host_link(host).end_at(switch)
-                address = self._addresses.host(host)
+            for host in self.topology.hosts_of(switch):
+                port = self.topology.host_link(host).end_at(switch)
+                address = self.addresses.host(host)
                 requests.append(
-                    add_forwarding_entry(address.mac, port=self._indexes[port])
+                    add_forwarding_entry(address.mac, port=self.indexes[port])
                 )
                 if routed:
                     requests.append(
@@ -81,7 +78,7 @@ class NetworkRequests:
                         index=BRIDGE_INDEX,
                     )
                 )
-        for link in self._topology.links_of(switch):
+        for link in self.topology.links_of(switch):
             if link.name in self._routed:
                 requests += self._routed_port_requests(switch, link)
         return requests + self.routes_of(switch)
@@ -115,7 +112,7 @@ class NetworkRequests:
 
     def _routed_port_requests(self, switch: str, link: Link) -> list[Request]:
         routed = self._routed[link.name]
-        index = self._indexes[link.end_at(switch)]
+        index = self.indexes[link.end_at(switch)]
         if link.a.node == switch:
             own, other, mac = routed.a_address, routed.b_address, routed.b_mac
         else:
@@ -133,30 +130,30 @@ class NetworkRequests:
 
         Paths over links that are down are omitted, unless all paths are down.
         """
-        host = self._topology.hosts_of(other)[0]
+        host = self.topology.hosts_of(other)[0]
         hops: list[tuple[str, int]] = []
         up: list[tuple[str, int]] = []
-        for port in self._topology.next_hops(switch, host):
+        for port in self.topology.next_hops(switch, host):
             link = next(
                 each
-                for each in self._topology.links_of(switch)
+                for each in self.topology.links_of(switch)
                 if each.end_at(switch) == port
             )
             routed = self._routed[link.name]
             far = routed.b_address if link.a.node == switch else routed.a_address
-            hops.append((far, self._indexes[port]))
+            hops.append((far, self.indexes[port]))
             if link.name not in down:
                 up.append(hops[-1])
         return up or hops
 
     def of_host(self, host: str) -> list[Request]:
         """Return all requests for a host, whose link must already exist."""
-        own = self._addresses.host(host)
+        own = self.addresses.host(host)
         index = FIRST_INDEX + 1  # the first interface of every host
-        if self._model:
-            near = self._topology.hosts
+        if self.is_model:
+            near = self.topology.hosts
         else:
-            near = self._topology.hosts_of(self._topology.switch_of(host))
+            near = self.topology.hosts_of(self.topology.switch_of(host))
         requests = [
             set_link(index, up=True, what=f"interface {HOST_INTERFACE}"),
             add_address(
@@ -164,12 +161,12 @@ class NetworkRequests:
             ),
         ]
         requests += [self._neighbor(other, index) for other in near if other != host]
-        if own.gateway is not None and not self._model:
-            subnet = self._subnets[self._topology.switch_of(host)]
+        if own.gateway is not None and not self.is_model:
+            subnet = self._subnets[self.topology.switch_of(host)]
             requests += [
                 add_neighbor(own.gateway, mac=subnet.gateway_mac, index=index),
                 add_route(
-                    ANY_ADDRESS[self._addresses.family],
+                    ANY_ADDRESS[self.addresses.family],
                     prefix_length=0,
                     next_hops=[(own.gateway, index)],
                 ),
@@ -178,15 +175,15 @@ class NetworkRequests:
 
     def prefix_length(self, host: str) -> int:
         """Return the prefix length that is configured on a host."""
-        if self._model:
-            return int(BENCHMARK_SPACES[self._addresses.family].partition("/")[2])
-        return self._addresses.host(host).prefix_length
+        if self.is_model:
+            return int(BENCHMARK_SPACES[self.addresses.family].partition("/")[2])
+        return self.addresses.host(host).prefix_length
 
     def _neighbor(self, host: str, index: int) -> Request:
         """Return the request that adds *host* as a neighbor, encoded once per lab."""
         request = self._neighbors.get(host)
         if request is None:
-            address = self._addresses.host(host)
+            address = self.addresses.host(host)
             request = add_neighbor(address.address, mac=address.mac, index=index)
             self._neighbors[host] = request
         return request

@@ -116,7 +116,7 @@ class HostGraph:
             TraceError: If its id is repeated or too large.
         """
         self._check_id(node.node_id)
-        spans = {} if self._profile is None else self._profile.spans
+        spans = {} if self.profile is None else self.profile.spans
         span = spans.get(node.rf_id)
         self._builder.add(
             node_id=node.node_id,

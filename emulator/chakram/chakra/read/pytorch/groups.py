@@ -10,7 +10,7 @@ ranks (see ``unnamed_groups``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from fnmatch import fnmatchcase
 
 from chakram.chakra.read.groups import ALL_RANKS_NAMES, InitialGroup, normal_name
@@ -49,42 +49,35 @@ class _Settled:
     name: str | None
 
 
+@dataclass(eq=False, kw_only=True)
 class GroupFinder:
     """Resolver for the groups of one rank's transfers.
 
-    Args:
+    Attributes:
         rank: The rank.
         initial: The groups that the trace defines, in the order of their creation.
         unnamed_groups: The name or purpose that the user states for the group of
             transfers that name none, by operation (see ``ReadOptions``).
         zero_is_a_group: Whether a group file defines a group ``0``.
         profile: The profile of the rank.
-
-    Attributes:
         members: The ranks of every group that the trace defines, by name.
         warnings: The warnings: kind, location and sentence.
     """
 
-    def __init__(
-        self,
-        *,
-        rank: int,
-        initial: Sequence[InitialGroup],
-        unnamed_groups: Mapping[str, str],
-        zero_is_a_group: bool,
-        profile: Profile | None,
-    ) -> None:
-        self._rank = rank
-        self._initial = initial
-        self._unnamed_groups = unnamed_groups
+    rank: int
+    initial: Sequence[InitialGroup]
+    unnamed_groups: Mapping[str, str]
+    zero_is_a_group: InitVar[bool]
+    profile: Profile | None
+    warnings: list[tuple[WarningKind, str, str]] = field(default_factory=list)
+
+    def __post_init__(self, zero_is_a_group: bool) -> None:
         self._all_ranks = frozenset() if zero_is_a_group else ALL_RANKS_NAMES
-        self._profile = profile
         self.members = {
             each.name: each.ranks
-            for each in initial
+            for each in self.initial
             if each.name not in ALL_RANKS_NAMES
         }
-        self.warnings: list[tuple[WarningKind, str, str]] = []
 
     def names_of(
         self, transfers: Sequence[Transfer], inferred: Sequence[str]
@@ -103,9 +96,9 @@ class GroupFinder:
             for each in reversed(transfers)
             if isinstance(each.what.group, int)
         }
-        known = {each.pointer: each.name for each in self._initial if each.pointer}
+        known = {each.pointer: each.name for each in self.initial if each.pointer}
         unknown = pointers.keys() - known.keys()
-        if len(unknown) > 1 or (unknown and self._initial):
+        if len(unknown) > 1 or (unknown and self.initial):
             raise TraceError(
                 pointers[min(unknown)],
                 f"names its process group by a pointer, as do {len(unknown) - 1} "
@@ -144,8 +137,8 @@ class GroupFinder:
         if not found:
             return None
         return RankOperations(
-            rank=self._rank,
-            groups=tuple(self._initial),
+            rank=self.rank,
+            groups=tuple(self.initial),
             operations=tuple(map(self._operation, found)),
         )
 
@@ -172,7 +165,7 @@ class GroupFinder:
                     opened.operations[0].where,
                     f"{len(inferred)} operations name no process group; their members "
                     "and the other "
-                    f"ranks{'' if self._profile is None else ' and threads'} imply: "
+                    f"ranks{'' if self.profile is None else ' and threads'} imply: "
                     f"{operations_in_groups(opened, inferred)}",
                 )
             )
@@ -183,8 +176,8 @@ class GroupFinder:
         stated = self._user_setting(transfer)
         if stated is not None and not self._stated(transfer):
             return _Settled(stated)  # the group file may define this group
-        if len(self._initial) <= 1:
-            return _Settled(self._initial[0].name if self._initial else None)
+        if len(self.initial) <= 1:
+            return _Settled(self.initial[0].name if self.initial else None)
         return None
 
     def _user_setting(self, transfer: Transfer) -> str | None:
@@ -194,8 +187,8 @@ class GroupFinder:
         if op == CollectiveOp.ALL_TO_ALL_V:
             names.append(CollectiveOp.ALL_TO_ALL)
         for name in (*names, ANY_OPERATION):
-            if name in self._unnamed_groups:
-                return self._unnamed_groups[name]
+            if name in self.unnamed_groups:
+                return self.unnamed_groups[name]
         return None
 
     def _stated(self, transfer: Transfer) -> tuple[str, ...]:
@@ -206,14 +199,14 @@ class GroupFinder:
         stated = self._user_setting(transfer)
         if stated is None:
             return ()
-        by_name = [each.name for each in self._initial if each.name == stated]
+        by_name = [each.name for each in self.initial if each.name == stated]
         # Purposes contain group numbers that differ between ranks. A pattern can match
         # all of them.
         return tuple(
             by_name
             or [
                 each.name
-                for each in self._initial
+                for each in self.initial
                 if each.purpose and fnmatchcase(each.purpose, stated)
             ]
         )
@@ -230,7 +223,7 @@ class GroupFinder:
             splits=what.splits,
             position=what.rank,
             tag=what.tag,
-            thread=None if self._profile is None else self._profile.threads.get(label),
+            thread=None if self.profile is None else self.profile.threads.get(label),
             stated=self._stated(transfer),
         )
 
@@ -240,7 +233,7 @@ class GroupFinder:
         Raises:
             TraceError: At *where*, if the size is unknown.
         """
-        for each in self._initial:
+        for each in self.initial:
             if each.name == group or (group is None and each.name in ALL_RANKS_NAMES):
                 return each.size
         if what.ranks:
