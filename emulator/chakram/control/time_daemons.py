@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 from chakram.control.wall_clock import TimeSource, parse_time_status, parse_tracking
+from chakram.foundation.command_output import command_output
 
 _CHRONY = ("chronyc", "-c", "-n", "tracking")
 _PTP = ("pmc", "-u", "-b", "0", "GET TIME_STATUS_NP")
@@ -17,28 +16,8 @@ _READINGS = 5
 
 
 async def _output(command: Sequence[str]) -> str:
-    """Return the output of a command; empty if it is missing, fails or hangs."""
-    if shutil.which(command[0]) is None:
-        return ""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-    except OSError:
-        return ""
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
-    except TimeoutError:
-        return ""
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    return output.decode(errors="replace") if process.returncode == 0 else ""
+    found = await asyncio.to_thread(command_output, command, timeout_s=_TIMEOUT_S)
+    return found.decode(errors="replace")
 
 
 async def time_source(

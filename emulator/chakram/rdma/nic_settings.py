@@ -9,29 +9,18 @@ from __future__ import annotations
 
 import json
 import resource
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from ipaddress import IPv6Address
 from pathlib import Path
 
+from chakram.foundation.command_output import command_output
 from chakram.rdma.hardware_counters import SYSFS
 
 _NET = Path("/sys/class/net")
 _DEBUG = Path("/sys/kernel/debug/mlx5")
-_TIMEOUT_S = 2.0
-
-
-def _output(command: list[str]) -> bytes:
-    if shutil.which(command[0]) is None:
-        return b""
-    try:
-        return subprocess.run(
-            command, capture_output=True, timeout=_TIMEOUT_S, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return b""
+_output = partial(command_output, timeout_s=2.0)
 
 
 def nic_settings(
