@@ -52,13 +52,15 @@ def listed_hosts(text: str, *, group: str | None = None) -> list[ListedHost]:
         ]
     data = read_bounded(path, limit_bytes=_LIMIT_BYTES, error=ConfigError)
     if path.suffix == ".toml":
-        hosts = list(_of_cloudai(data, text, group))
+        found = _of_cloudai(data, text, group)
     elif data.lstrip().startswith(b"{"):
-        hosts = list(_of_ansible(data, text, group))
+        found = _of_ansible(data, text, group)
     elif group is not None:
         raise ConfigError("--group", f"{text} has no groups", "leave out --group")
     else:
-        hosts = list(_of_hostfile(data, text))
+        found = _of_hostfile(data, text)
+    # A host may be a member of several groups or partitions.
+    hosts = list(dict.fromkeys(found))
     if not hosts:
         what = "names no host" if group is None else f"names no host of {group!r}"
         raise ConfigError(
@@ -119,7 +121,6 @@ def _of_ansible(data: bytes, source: str, group: str | None) -> Iterator[ListedH
     document = parse_json(data, source, error=ConfigError, hint=hint)
     meta = _member(document, "_meta", dict, source, hint)
     variables = _member(meta, "hostvars", dict, f"{source}: _meta", hint)
-    seen: set[str] = set()
     waiting = [group or "all"]
     known = {"all", "ungrouped", *document}
     if waiting[0] not in known:
@@ -137,16 +138,14 @@ def _of_ansible(data: bytes, source: str, group: str | None) -> Iterator[ListedH
         if not isinstance(members, dict):
             raise ConfigError(where, "is not a group", hint)
         for host in _names(members.get("hosts", []), f"{where}.hosts"):
-            if host in seen:
-                continue  # a member of several groups
-            seen.add(host)
             own = variables.get(host, {})
             address = own.get("ansible_host", host) if isinstance(own, dict) else host
             if not isinstance(address, str):
                 raise ConfigError(
                     f"{source}: _meta.hostvars.{host}.ansible_host", "is not a text"
                 )
-            _check_name(host, f"{where}.hosts")
+            if expand_host_list(host, where=f"{where}.hosts") != [host]:
+                raise ConfigError(f"{where}.hosts", f"{host!r} is not a host name")
             yield ListedHost(host, address)
         waiting += _names(members.get("children", []), f"{where}.children")
 
@@ -163,7 +162,6 @@ def _of_cloudai(data: bytes, source: str, group: str | None) -> Iterator[ListedH
     if group is not None and group not in names:
         found = f"{source} has no partition {group!r}"
         raise ConfigError("--group", found, _one_of(filter(None, names)))
-    seen: set[str] = set()
     for at, partition in enumerate(partitions):
         where = f"{source}: partitions[{at}]"
         if not isinstance(partition, dict):
@@ -172,9 +170,7 @@ def _of_cloudai(data: bytes, source: str, group: str | None) -> Iterator[ListedH
             continue
         for text, place in _nodes_of_partition(partition, where, hint):
             for name in expand_host_list(text, where=place):
-                if name not in seen:  # partitions and groups may share nodes
-                    seen.add(name)
-                    yield ListedHost(name, name)
+                yield ListedHost(name, name)
 
 
 def _nodes_of_partition(
@@ -208,11 +204,6 @@ def _names(value: Any, where: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ConfigError(where, "is not a list of names")
     return value
-
-
-def _check_name(name: str, where: str) -> None:
-    if expand_host_list(name, where=where) != [name]:
-        raise ConfigError(where, f"{name!r} is not a host name")
 
 
 def _one_of(names: Iterable[str]) -> str:
