@@ -118,13 +118,10 @@ def new_authority(begins: datetime, ends: datetime, *, name: str) -> Authority:
     """Return a new authority that is valid between two times."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = common_name(name)
-    certificate = (
-        _builder(subject, subject, key.public_key(), begins, ends)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .sign(key, hashes.SHA256())
+    builder = _builder(
+        subject, subject, key.public_key(), begins, ends, is_authority=True
     )
-    return Authority(certificate=certificate, key=key)
+    return Authority(certificate=builder.sign(key, hashes.SHA256()), key=key)
 
 
 def _load_authority(folder: Path) -> Authority | None:
@@ -170,11 +167,10 @@ def sign(
         ends: End of its validity.
     """
     issuer = authority.certificate.subject
+    own = common_name(subject)
     return (
-        _builder(common_name(subject), issuer, key, begins, ends)
+        _builder(own, issuer, key, begins, ends, is_authority=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(
@@ -206,7 +202,23 @@ def _builder(
     public_key: ec.EllipticCurvePublicKey,
     begins: datetime,
     ends: datetime,
+    *,
+    is_authority: bool,
 ) -> x509.CertificateBuilder:
+    constraints = x509.BasicConstraints(
+        ca=is_authority, path_length=0 if is_authority else None
+    )
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -218,20 +230,8 @@ def _builder(
         .add_extension(
             x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False
         )
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
+        .add_extension(constraints, critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
@@ -247,16 +247,18 @@ def _write_pair(
     key: ec.EllipticCurvePrivateKey,
 ) -> list[Path]:
     certificate_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
-    _write(
-        key_file,
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
+    _write(key_file, private_pem(key))
     _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
     return [certificate_file, key_file]
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key in PEM, without a password."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def _write(path: Path, data: bytes) -> None:

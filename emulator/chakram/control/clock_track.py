@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from chakram.control.clock import PingTimes, best_ping
 from chakram.records.clock_line import ClockLine
 
@@ -171,34 +173,20 @@ class ClockTrack:
 
     def _fit(self, samples: Sequence[ClockSample]) -> ClockSegment:
         """Fit a line by weighted least squares, with the usual drift as a prior."""
-        begin_ns = samples[0].local_ns
-        fastest_ns = min(each.round_trip_ns for each in samples)
-        weights = [
-            ((each.round_trip_ns - fastest_ns) / 2 + _LEAST_ERROR_NS) ** -2
-            for each in samples
-        ]
-        times = [each.local_ns - begin_ns for each in samples]
-        origin_ns = samples[0].offset_ns
-        offsets = [each.offset_ns - origin_ns for each in samples]
-        total = sum(weights)
-        mean_time = _dot(weights, times) / total
-        mean_offset = _dot(weights, offsets) / total
-        spread = sum(
-            weight * (time - mean_time) ** 2
-            for weight, time in zip(weights, times, strict=True)
-        )
-        common = sum(
-            weight * (time - mean_time) * (offset - mean_offset)
-            for weight, time, offset in zip(weights, times, offsets, strict=True)
-        )
-        precision = spread + _USUAL_DRIFT**-2
-        drift = common / precision
-        self._slope_error = precision**-0.5
-        start = mean_offset - drift * mean_time
-        largest = max(
-            abs(offset - start - drift * time)
-            for time, offset in zip(times, offsets, strict=True)
-        )
+        begin_ns, origin_ns = samples[0].local_ns, samples[0].offset_ns
+        times = np.array([each.local_ns - begin_ns for each in samples], float)
+        offsets = np.array([each.offset_ns - origin_ns for each in samples], float)
+        trips_ns = np.array([each.round_trip_ns for each in samples])
+        fastest_ns = int(trips_ns.min())
+        weights = ((trips_ns - fastest_ns) / 2 + _LEAST_ERROR_NS) ** -2
+        mean_time = np.average(times, weights=weights)
+        mean_offset = np.average(offsets, weights=weights)
+        common = weights @ ((times - mean_time) * (offsets - mean_offset))
+        precision = weights @ (times - mean_time) ** 2 + _USUAL_DRIFT**-2
+        drift = float(common / precision)
+        self._slope_error = float(precision**-0.5)
+        start = float(mean_offset) - drift * float(mean_time)
+        largest = float(np.abs(offsets - start - drift * times).max())
         offset_ns = origin_ns + start
         return ClockSegment(
             begin_ns=begin_ns,
@@ -209,7 +197,3 @@ class ClockTrack:
             drift_ppm=drift * 1e6,
             uncertainty_ns=round(largest + fastest_ns / 2) + 1,
         )
-
-
-def _dot(weights: Sequence[float], values: Sequence[float]) -> float:
-    return sum(weight * value for weight, value in zip(weights, values, strict=True))

@@ -19,6 +19,7 @@ from chakram.control.certificates import (
     Authority,
     common_name,
     new_authority,
+    private_pem,
     sign,
 )
 from chakram.foundation.errors import PeerError
@@ -151,12 +152,7 @@ def load_pair(
     context: ssl.SSLContext, certificate: bytes, key: ec.EllipticCurvePrivateKey
 ) -> None:
     """Give a context a certificate and its key, without a file on a disk."""
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    with _in_memory(certificate) as first, _in_memory(private) as second:
+    with _in_memory(certificate) as first, _in_memory(private_pem(key)) as second:
         context.load_cert_chain(first, second)
 
 
