@@ -70,81 +70,62 @@ def parser() -> argparse.ArgumentParser:
         f"can open, or on TCP with certificates on both sides.\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_connection(verb)
-    _add_limits(verb)
-    verb.add_argument("--verbose", action="store_true", help="log sessions and phases")
-    return top
-
-
-def _add_connection(verb: argparse.ArgumentParser) -> None:
-    """Add the options for the connection to a controller."""
-    verb.add_argument(
+    add = verb.add_argument
+    add(
         "--listen",
         metavar="ADDRESS",
         help="listen address: unix:/path, or host:port with certificates (default "
         f"{default_listen()})",
     )
-    verb.add_argument(
+    add(
         "--token-file",
         metavar="FILE",
         help="connect to the controller with this token instead of listening; - reads "
         "the token from standard input",
     )
-    verb.add_argument(
+    add(
         "--controller",
         action="append",
         metavar="HOST:PORT",
         help="address of the controller; may be repeated (default: those in the token "
         "file)",
     )
-    verb.add_argument(
+    add(
         "--name",
         help="name of this host in the inventory (default: that in the token file, or "
         "the host name)",
     )
-    verb.add_argument(
+    add(
         "--tls-ca",
         type=Path,
         metavar="FILE",
         help="CA certificate to verify controllers with",
     )
-    verb.add_argument(
-        "--tls-cert", type=Path, metavar="FILE", help="certificate of this agent"
-    )
-    verb.add_argument(
-        "--tls-key", type=Path, metavar="FILE", help="private key of the certificate"
-    )
-    verb.add_argument(
+    add("--tls-cert", type=Path, metavar="FILE", help="certificate of this agent")
+    add("--tls-key", type=Path, metavar="FILE", help="private key of the certificate")
+    add(
         "--insecure",
         action="store_true",
         help="listen on a loopback address without certificates; every local user can "
         "then control the agent",
     )
-
-
-def _add_limits(verb: argparse.ArgumentParser) -> None:
-    """Add the options for traffic, metrics, processes and the end of the agent."""
-    verb.add_argument(
+    add(
         "--allow",
         action="append",
         metavar="PREFIX",
         help="send only to addresses in this prefix; may be repeated (default "
         f"{', '.join(DEFAULT_ALLOW)})",
     )
-    verb.add_argument(
-        "--max-rate", metavar="RATE", help="limit the total send rate, e.g. 10Gbit"
-    )
-    verb.add_argument(
+    add("--max-rate", metavar="RATE", help="limit the total send rate, e.g. 10Gbit")
+    add(
         "--metrics",
         metavar="HOST:PORT",
         help="serve Prometheus metrics at this address",
     )
-    verb.add_argument(
-        "--pin",
-        action="store_true",
-        help="pin each data-plane process to its own core",
+    add(
+        "--pin", action="store_true", help="pin each data-plane process to its own core"
     )
-    verb.add_argument(
+    add(
         "--nice",
         type=int,
         choices=range(-20, 20),
@@ -154,19 +135,21 @@ def _add_limits(verb: argparse.ArgumentParser) -> None:
         "processes of this host, including a controller with a higher niceness "
         "(default: inherited)",
     )
-    verb.add_argument(
+    add(
         "--die-with-parent",
         action="store_true",
         help="end when the program that started this one ends; tolerate longer silence "
         "from the controller",
     )
-    verb.add_argument(
+    add(
         "--lease",
         metavar="TIME",
         help="end after this time without a controller, e.g. 10min, so that a launcher "
         "that was killed leaves no agent behind (default: wait forever; with "
         "--token-file, 10min)",
     )
+    add("--verbose", action="store_true", help="log sessions and phases")
+    return top
 
 
 def serve_options(arguments: argparse.Namespace) -> ServeOptions:
