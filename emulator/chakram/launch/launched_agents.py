@@ -78,22 +78,22 @@ class _Started:
 
     Attributes:
         command: Its command.
-        process: Its process; None until it has started.
+        process: Its process.
         last: The last lines of its output.
+        reading: Reads its output.
     """
 
     command: LaunchCommand
-    process: asyncio.subprocess.Process | None = None
+    process: asyncio.subprocess.Process
     last: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_LINES))
-    reading: asyncio.Task[None] | None = None
+    reading: asyncio.Task[None] = field(init=False)
 
     @property
     def has_ended(self) -> bool:
-        return self.process is not None and self.process.returncode is not None
+        return self.process.returncode is not None
 
     def told(self) -> str:
         """Return how the process ended and its last output, as a clause."""
-        assert self.process is not None
         status = self.process.returncode or 0
         name = Path(self.command.arguments[0]).name
         how = (
@@ -111,13 +111,13 @@ class LaunchedAgents:
 
     Attributes:
         listener: Listener that the agents have connected to.
-        commands: The launcher's processes.
         logs: Folder for a log of each host; None: no logs.
+        started: The launcher's processes.
     """
 
     listener: CallHomeListener
-    commands: list[_Started]
     logs: Path | None
+    started: list[_Started] = field(default_factory=list)
     _logged: dict[str, int] = field(default_factory=dict)
 
     async def ended(self, within_s: float | None = _ENDS_WITHIN_S) -> list[str]:
@@ -131,8 +131,7 @@ class LaunchedAgents:
         """
         waiting = [
             asyncio.create_task(each.process.wait(), name="launcher")
-            for each in self.commands
-            if each.process is not None
+            for each in self.started
         ]
         try:
             await asyncio.wait(
@@ -143,7 +142,7 @@ class LaunchedAgents:
                 task.cancel()
         return [
             f"{', '.join(each.command.hosts)}: {each.told()}"
-            for each in self.commands
+            for each in self.started
             if each.has_ended
         ]
 
@@ -216,7 +215,7 @@ async def launched_agents(
         options=options.options,
         environment=os.environ,
     )
-    commands = [_Started(each) for each in chosen.commands(request)]
+    commands = chosen.commands(request)
     secret = secrets.token_bytes(SECRET_BYTES)
     authority = RunAuthority()
     enrolment = Enrolment(
@@ -233,7 +232,7 @@ async def launched_agents(
                 folder, enrolment, authority, lambda *line: agents.write_log(*line)
             )
         )
-        agents = LaunchedAgents(listener, commands, logs)
+        agents = LaunchedAgents(listener, logs)
         address, port = listen_address(options.listen)
         bound = await listener.listen(address, port)
         # Names of hosts may have to be resolved.
@@ -251,8 +250,8 @@ async def launched_agents(
                 launcher_port=bound if chosen.tells_address and not address else 0,
             ).to_bytes()
 
-        stack.push_async_callback(_end, listener, commands)
-        await _start(commands, token_file, agents, listener, arrived, options.tolerate)
+        stack.push_async_callback(_end, agents)
+        await _start(commands, token_file, agents, arrived, options.tolerate)
         yield agents
 
 
@@ -313,10 +312,9 @@ def _reaches(listen: str, chosen: Launcher, addresses: Iterable[str]) -> list[st
 
 
 async def _start(
-    commands: Sequence[_Started],
+    commands: Sequence[LaunchCommand],
     token_file: Callable[[LaunchCommand], bytes],
     agents: LaunchedAgents,
-    listener: CallHomeListener,
     arrived: Callable[[int, int], None],
     tolerate: int,
 ) -> None:
@@ -329,12 +327,13 @@ async def _start(
     """
     waiting = list(commands)
     starting: dict[_Started, float] = {}
+    listener = agents.listener
     total = len(listener.agents)
     failures: list[HostsAbsent] = []
     while waiting or starting:
         while waiting and len(starting) < STARTING_AT_ONCE:
-            each = waiting.pop(0)
-            await _spawn(each, token_file(each.command), agents)
+            command = waiting.pop(0)
+            each = await _spawn(command, token_file(command), agents)
             starting[each] = time.monotonic() + ARRIVAL_TIMEOUT_S
         with suppress(TimeoutError):
             async with asyncio.timeout(0.25):
@@ -356,31 +355,35 @@ async def _start(
         raise HostsAbsent(first.where, first.found, first.hint, hosts=lost)
 
 
-async def _spawn(each: _Started, token: bytes, agents: LaunchedAgents) -> None:
+async def _spawn(
+    command: LaunchCommand, token: bytes, agents: LaunchedAgents
+) -> _Started:
     """Start one command, and give it the token.
 
     Raises:
         EnvironmentProblem: If it is not installed.
     """
-    each.process = process = await start_launcher(
-        each.command,
+    process = await start_launcher(
+        command,
         # Ctrl-C in a terminal must not end agents before they have sent their records.
         start_new_session=True,
         # A launcher whose controller is killed ends its agents.
         preexec_fn=partial(die_with_parent, signal_number=signal.SIGTERM),
     )
+    each = _Started(command, process)
+    each.reading = asyncio.create_task(_read(each, agents), name="launcher output")
+    agents.started.append(each)
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.write(token)
         await process.stdin.drain()
         process.stdin.close()
-    each.reading = asyncio.create_task(_read(each, agents), name="launcher output")
+    return each
 
 
 async def _read(each: _Started, agents: LaunchedAgents) -> None:
     """Keep the last lines of a command's output, and write them to logs."""
     process = each.process
-    assert process is not None
     assert process.stdout is not None
     hosts = each.command.hosts
     name = hosts[0] if len(hosts) == 1 else Path(each.command.arguments[0]).name
@@ -404,7 +407,7 @@ async def _why_absent(
     each: _Started, absent: Sequence[str], listener: CallHomeListener
 ) -> HostsAbsent:
     """Return the error that explains why agents have not called."""
-    if each.reading is not None and each.has_ended:
+    if each.has_ended:
         await each.reading
     more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
     plural = "s" if len(absent) > 1 else ""
@@ -428,7 +431,6 @@ async def _why_absent(
 
 def _hint(each: _Started) -> str | None:
     """Return what to do about a launcher's exit status."""
-    assert each.process is not None
     arguments = each.command.arguments
     if each.process.returncode == 127 or "not found" in " ".join(each.last):
         return "copy it with chakram hosts push, or give its path: --agent PATH"
@@ -437,9 +439,10 @@ def _hint(each: _Started) -> str | None:
     return None
 
 
-async def _end(listener: CallHomeListener, commands: Sequence[_Started]) -> None:
+async def _end(agents: LaunchedAgents) -> None:
     """End the agents, and the launcher's processes if those remain."""
-    running = [each.process for each in commands if each.process is not None]
+    listener = agents.listener
+    running = [each.process for each in agents.started]
     await listener.end_agents("the run has ended")
     for send, timeout_s in (
         (None, _END_TIMEOUT_S if not listener.missing() else 0.1),
@@ -454,6 +457,5 @@ async def _end(listener: CallHomeListener, commands: Sequence[_Started]) -> None
             async with asyncio.timeout(timeout_s):
                 await asyncio.gather(*(process.wait() for process in running))
                 break
-    for each in commands:
-        if each.reading is not None:
-            each.reading.cancel()
+    for each in agents.started:
+        each.reading.cancel()
