@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from chakram.control.events import CountersSnapshot, HostCounters, NicCounters
+from chakram.execution.session import RunObserver
 from chakram.execution.state import Phase
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState
@@ -84,8 +85,8 @@ class Silent:
 
 
 @dataclass(slots=True, eq=False)
-class Observer:
-    """Handler of the events of a session (``chakram.execution.session.RunObserver``).
+class Observer(RunObserver):
+    """Handler of the events of a session.
 
     A separate thread processes records and live samples in order of arrival. In the
     event loop, this processing would delay heartbeats until agents give up.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from chakram.execution.session import Session
+from chakram.execution.session import RunObserver, Session
 from chakram.foundation.errors import (
     ChakramError,
     ConfigError,
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from chakram.control.clock_track import ClockTrack
     from chakram.control.events import (
         CountersSnapshot,
-        HostCounters,
-        NicCounters,
     )
     from chakram.execution.interrupts import Interrupts
     from chakram.execution.observer import Progress
@@ -116,10 +114,11 @@ def preflight_settings(resolved: ResolvedRun) -> PreflightSettings:
 
 
 @dataclass(slots=True)
-class _Collector:
+class _Collector(RunObserver):
     """Collector of the rows that agents send, which also reports progress.
 
-    This class implements ``chakram.execution.session.RunObserver``.
+    It ignores all other events: a preflight has one iteration and uses sockets, and a
+    lost connection also ends the session.
     """
 
     progress: Progress
@@ -132,9 +131,6 @@ class _Collector:
     def phase_changed(self, phase: Phase) -> None:
         """Log a phase change of the session."""
         log.info("phase changed phase=%s", phase.name)
-
-    def iterations_done(self, iterations: int) -> None:
-        """Ignore iterations, because a preflight has only one."""
 
     def rows_arrived(self, rows: RecordRows) -> None:
         """Add records of an agent."""
@@ -152,18 +148,9 @@ class _Collector:
         if any(map(is_late, snapshot.loads)):
             self.late.add(agent)
 
-    def agent_lost(self, agent: str) -> None:
-        """Ignore a lost connection, because it also ends the session."""
-
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """Show a message of an agent."""
         self.progress.note(f"agent {agent}: {text}")
-
-    def nic_counted(self, nic: NicCounters) -> None:
-        """Ignore NICs, because a preflight uses sockets."""
-
-    def host_counted(self, agent: str, host: HostCounters) -> None:
-        """Ignore the counters of a host."""
 
 
 def refuse_shared_namespaces(ports: Iterable[PortPlan]) -> None:

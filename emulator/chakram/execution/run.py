@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chakram.control.time_daemons import time_source, wall_ahead_ns
 from chakram.control.wall_clock import disagreement
@@ -93,30 +93,21 @@ def _readings(
     clocks: Mapping[str, ClockTrack], sources: Mapping[str, TimeSource | None]
 ) -> dict[str, ClockReading]:
     """Return the facts for ``run.json`` about the agents' clocks."""
-    following = {
-        name: each for name, each in sources.items() if each and each.is_synchronized
-    }
-    return {
-        name: ClockReading(
+    readings = {}
+    for name, each in clocks.items():
+        source = sources.get(name)
+        if source is not None and not source.is_synchronized:
+            source = None
+        readings[name] = ClockReading(
             offset_ns=-round(each.line.offset_ns),
             uncertainty_ns=each.uncertainty_ns,
             drift_ppm=each.segments[-1].drift_ppm if each.segments else 0.0,
             steps=max(0, len(each.segments) - 1),
-            **_wall_clock(following.get(name)),
+            wall_source=source.name if source else None,
+            wall_offset_ns=source.offset_ns if source else None,
+            wall_bound_ns=source.bound_ns if source else None,
         )
-        for name, each in clocks.items()
-    }
-
-
-def _wall_clock(source: TimeSource | None) -> dict[str, Any]:
-    """Return the fields of ``ClockReading`` about a wall clock."""
-    if source is None:
-        return {}
-    return {
-        "wall_source": source.name,
-        "wall_offset_ns": source.offset_ns,
-        "wall_bound_ns": source.bound_ns,
-    }
+    return readings
 
 
 def _disagreements(

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from chakram.control import events as agent_events
 from chakram.control.clock_track import ClockTrack
@@ -37,8 +37,8 @@ _START_DELAY_NS = 300_000_000
 _START_DELAY_PER_AGENT_NS = 2_000_000
 
 
-class RunObserver(Protocol):
-    """Interface for observers of a run."""
+class RunObserver:
+    """Base of observers of a run, which ignores all events."""
 
     def phase_changed(self, phase: state.Phase) -> None:
         """Handle a phase change of the run."""
@@ -153,8 +153,11 @@ class Session:
             return None
         if self._state.phase is not before[0]:
             self.observer.phase_changed(self._state.phase)
-            if self._state.phase is state.Phase.RUNNING:
-                self._set_deadline()
+            if (
+                self._state.phase is state.Phase.RUNNING
+                and self.duration_limit_ns is not None
+            ):
+                self._deadline_ns = time.monotonic_ns() + self.duration_limit_ns
         if self._state.iterations != before[1]:
             self.observer.iterations_done(self._state.iterations)
         if isinstance(event, state.Tick):
@@ -336,10 +339,6 @@ class Session:
             ),
             default=max(totals.values(), default=0),
         )
-
-    def _set_deadline(self) -> None:
-        if self.duration_limit_ns is not None:
-            self._deadline_ns = time.monotonic_ns() + self.duration_limit_ns
 
     def _check_deadline(self, now_ns: int) -> None:
         if self._state.phase is not state.Phase.RUNNING or self._deadline_ns is None:

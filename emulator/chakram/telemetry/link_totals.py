@@ -46,12 +46,12 @@ class SwitchCounters:
     end_ns: int = 1 << 62
 
 
+@dataclass(frozen=True, slots=True)
 class _End:
     """One end of a link: a port of a switch that reports."""
 
-    def __init__(self, counters: SwitchCounters, device_port: str) -> None:
-        self.counters = counters
-        self.port = device_port
+    counters: SwitchCounters
+    port: str
 
     def grown(self, counter: str) -> int | None:
         return grown(self.counters.before, self.counters.after, self.port, counter)
@@ -187,27 +187,21 @@ def link_samples(
 _OF_SENDER = ("sent_bytes", "queue_bytes", "marked", "drops", "pauses_received")
 
 
+@dataclass(frozen=True, slots=True)
 class _Since:
     """A sample relative to the beginning of the run."""
 
-    def __init__(
-        self,
-        counters: SwitchCounters,
-        port: str,
-        traffic_class: int,
-        values: Mapping[str, int],
-    ) -> None:
-        self._before = counters.before
-        self._fcs_bytes = counters.fcs_bytes
-        self._key = port, traffic_class
-        self._values = values
+    counters: SwitchCounters
+    port: str
+    traffic_class: int
+    values: Mapping[str, int]
 
     def sent(self) -> tuple[int, ...]:
         """Return bytes to ``paused_ns`` of the direction that begins at the port."""
         return (
             self._octets("sent"),
-            self._values.get("queue_bytes", UNKNOWN),
-            self._values.get("queue_max_bytes", UNKNOWN),
+            self.values.get("queue_bytes", UNKNOWN),
+            self.values.get("queue_max_bytes", UNKNOWN),
             self._count("marked"),
             self._count("drops"),
             self._count("pauses_received"),
@@ -220,15 +214,15 @@ class _Since:
         return self._octets("received"), *unknown, self._count("pauses_sent"), UNKNOWN
 
     def _count(self, counter: str) -> int:
-        value = self._values.get(counter)
-        first = self._before.value(*self._key, counter)
+        value = self.values.get(counter)
+        first = self.counters.before.value(self.port, self.traffic_class, counter)
         return UNKNOWN if value is None or first is None else max(0, value - first)
 
     def _octets(self, way: str) -> int:
         nbytes, packets = self._count(f"{way}_bytes"), self._count(f"{way}_packets")
         if nbytes == UNKNOWN:
             return UNKNOWN
-        return max(0, nbytes - self._fcs_bytes * max(0, packets))
+        return max(0, nbytes - self.counters.fcs_bytes * max(0, packets))
 
 
 def _drops(
