@@ -260,7 +260,8 @@ def _run(arguments: Sequence[str] | None) -> int:
             return _tell(_short_of(error.errno), invocation)
         if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
             return _tell_unexpected(error, invocation)
-        _discard_output()
+        # Discard buffered output, so that the interpreter exits without another error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         unwritable = EnvironmentProblem(
             "standard output", f"cannot be written: {error.strerror}"
         )
@@ -292,11 +293,6 @@ def _interruptions() -> tuple[type[BaseException], ...]:
 
 def _short_of(number: int) -> EnvironmentProblem:
     return EnvironmentProblem("this process", os.strerror(number), _SHORT_OF[number])
-
-
-def _discard_output() -> None:
-    """Discard buffered output, so that the interpreter exits without another error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _first(group: ExceptionGroup[Exception]) -> ChakramError | None:

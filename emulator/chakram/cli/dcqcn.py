@@ -159,6 +159,7 @@ def _show(
     sources: Sequence[str],
 ) -> None:
     """Print the parameters of a profile in a table, with the names of one vendor."""
+    from chakram.config.congestion import value_text
     from chakram.config.vendor_names import knob_named
 
     console = Console(highlight=False)
@@ -183,7 +184,7 @@ def _show(
         share = shares[knob] if shares[knob] != value else ""
         name, number = spelled.get(knob, ("", ""))
         shown = "-" if number is None else str(number).removesuffix(".0")
-        table.add_row(knob, _shown(value), share, name, shown)
+        table.add_row(knob, value_text(value), share, name, shown)
     console.print(table)
     console.print(f"units of {names}: {_UNITS.get(names, _USUAL_UNITS)}")
     if None in named.values():
@@ -229,7 +230,3 @@ def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:
         read = parse_document(f"value: {value}".encode(), source=f"{option} {text}")
         pairs[name.strip()] = read.data["value"]
     return pairs
-
-
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

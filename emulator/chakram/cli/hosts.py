@@ -35,7 +35,6 @@ _Group = Annotated[
     str | None,
     typer.Option(help="Group of the Ansible inventory, or partition of CloudAI."),
 ]
-_CERTIFICATES = ("ca.pem", "controller.pem", "controller.key")
 
 
 @app.command()
@@ -146,12 +145,13 @@ def _places(
 ) -> list[AgentPlace]:
     """Return where the agents of listed hosts are."""
     from chakram.fabric.fabric_types.base import AgentPlace, TlsSettings
+    from chakram.fabric.inventory.port_choice import CERTIFICATES
 
     tls = None
     if certificates is not None:
         folder = certificates.absolute()
-        ca, cert, key = (folder / name for name in _CERTIFICATES)
-        tls = TlsSettings.model_construct(ca=ca, cert=cert, key=key)
+        files = {key: folder / name for key, name in CERTIFICATES.items()}
+        tls = TlsSettings.model_construct(None, **files)
     return [
         AgentPlace(
             name=host.name,

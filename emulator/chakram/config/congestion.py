@@ -136,7 +136,7 @@ class ProfiledSettings(Model):
     def describe(self) -> str:
         """Return the profile and the changes to it as a short text."""
         given = self.overrides.model_dump(mode="json", exclude_none=True)
-        changes = [f"{name} {_shown(value)}" for name, value in given.items()]
+        changes = [f"{name} {value_text(value)}" for name, value in given.items()]
         changes += [f"{name} {value}" for name, value in self.vendor.items()]
         if self.scaled_from is not None:
             changes.insert(0, f"rates scaled from {units.exact_rate(self.scaled_from)}")
@@ -156,7 +156,8 @@ class Profile:
     knobs: Model
 
 
-def _shown(value: object) -> str:
+def value_text(value: object) -> str:
+    """Return a value as experiment files contain it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -328,7 +329,7 @@ class _Chosen(Model):
         if isinstance(settings, ProfiledSettings):
             return settings.describe()
         given = settings.model_dump(mode="json", exclude_unset=True)
-        changes = [f"{name} {_shown(value)}" for name, value in given.items()]
+        changes = [f"{name} {value_text(value)}" for name, value in given.items()]
         return f"{self.name} with {', '.join(changes)}" if changes else self.name
 
 

@@ -18,6 +18,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.console.message_tables import message_lines
 from chakram.console.number_format import (
     MISSING,
+    counted_text,
     microseconds_text,
     percent_text,
     time_text,
@@ -341,21 +342,17 @@ def _sent_again(traffic: Traffic) -> Iterator[str]:
     """Return the causes of retransmissions, if there are any."""
     if traffic.retransmitted:
         reasons = [
-            f"{traffic.for_nak} after {_counted(traffic.naks, 'NAK')} "
+            f"{traffic.for_nak} after {counted_text(traffic.naks, 'NAK')} "
             f"({traffic.lost} lost, {traffic.reordered} reordered)",
-            f"{traffic.for_timeout} after {_counted(traffic.timeouts, 'timeout')}",
+            f"{traffic.for_timeout} after {counted_text(traffic.timeouts, 'timeout')}",
             f"{traffic.for_rnr} after RNR NAKs",
         ]
         yield f"# Retransmitted: {', '.join(reasons)}"
     if traffic.corrupted:
         yield (
-            f"# Corrupted: {_counted(traffic.corrupted, 'packet')} dropped on arrival "
-            "because of a wrong ICRC"
+            f"# Corrupted: {counted_text(traffic.corrupted, 'packet')} dropped on "
+            "arrival because of a wrong ICRC"
         )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _generator(health: GeneratorSummary) -> list[str]:

@@ -38,3 +38,8 @@ def errors_text(errors: float | None) -> str:
 def percent_text(share: float | None, sign: str = "") -> str:
     """Return a fraction as a percentage with one decimal digit."""
     return MISSING if share is None else f"{100 * share:{sign}.1f}"
+
+
+def counted_text(count: int, noun: str) -> str:
+    """Return a number and a noun, which has a plural with -s."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -9,7 +9,6 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from chakram.fabric.child_processes import set_niceness
 from chakram.foundation.errors import AgentError
@@ -50,7 +49,10 @@ async def local_agent(
         RunDirectoryError: If the log cannot be written.
     """
     target = f"unix:{socket}"
-    with _opened(log) as file:
+    hint = "choose another folder for runs, or free disk space"
+    with explained_writes(log, hint=hint):
+        file = log.open("ab")
+    with file:
         process = await asyncio.create_subprocess_exec(
             *prefix,
             sys.executable,
@@ -83,12 +85,6 @@ async def local_agent(
             process.send_signal(signal.SIGTERM)
         await wait_or_kill(process, _STOP_TIMEOUT_S)
         drop_if_empty(log)
-
-
-def _opened(log: Path) -> BinaryIO:
-    hint = "choose another folder for runs, or free disk space"
-    with explained_writes(log, hint=hint):
-        return log.open("ab")
 
 
 async def _wait_until_ready(

@@ -182,7 +182,7 @@ def place(
     shard_of = shards_of_seats(
         seats,
         shards,
-        together=host_of if rates_bps else _its_number,
+        together=host_of if rates_bps else lambda port: str(port.number),
         is_whole=lambda port: (
             bool(rates_bps)
             or port.number in whole
@@ -328,10 +328,6 @@ def _order(
     if missing:
         raise PlanError(where, f"rank {missing[0]} is missing", "name every rank once")
     return option.order
-
-
-def _its_number(port: PortPlan) -> str:
-    return str(port.number)
 
 
 def _assemble(

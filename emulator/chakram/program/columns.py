@@ -53,10 +53,6 @@ class MessageUse(NamedTuple):
     trace_bytes: int
 
 
-def _no_column() -> Column:
-    return array("q")
-
-
 @dataclass(frozen=True, kw_only=True)
 class OperationColumns:
     """The operations of a program, which are read-only and shared between ranks.
@@ -98,7 +94,7 @@ class OperationColumns:
     details: Column
     algorithms: Column
     all_algorithms: tuple[tuple[CollectiveOp, str], ...]
-    starts_ns: Column = field(default_factory=_no_column)
+    starts_ns: Column = field(default_factory=lambda: array("q"))
     splits: Column = field(default_factory=lambda: array("I"))
     without_node: frozenset[int] = frozenset()
 

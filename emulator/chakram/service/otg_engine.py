@@ -89,7 +89,7 @@ class OtgEngine:
         self._neighbors: Callable[[str], list[tuple[str, str]] | None] = lambda _: None
         self._used_s = time.monotonic()
 
-    async def set_config(self, config: Any) -> list[str]:
+    async def set_config(self, config: Any) -> dict[str, list[str]]:
         """Replace the configuration, and return warnings.
 
         Raises:
@@ -110,14 +110,14 @@ class OtgEngine:
                 self._reserve()
             self._config, self._plan, self._run_id = dict(config), plan, None
             self._stages = stages
-            return plan.warnings
+            return {"warnings": plan.warnings}
 
-    async def get_config(self) -> dict[str, Any]:
+    async def get_config(self, _: Any) -> dict[str, Any]:
         """Return the configuration as it was set."""
         async with self._used():
             return self._config
 
-    async def control(self, state: Any) -> list[str]:
+    async def control(self, state: Any) -> dict[str, list[str]]:
         """Start or stop, and return warnings.
 
         Raises:
@@ -131,12 +131,12 @@ class OtgEngine:
                 (name for name in ("traffic", "protocol", "port") if name in state), ""
             )
             if kind == "protocol":
-                return _protocols(state.get("protocol"))
+                return {"warnings": _protocols(state.get("protocol"))}
             if kind != "traffic":
                 raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
             if "ccl" in _inner(state, "traffic"):
                 await self._collectives(_inner(state, "traffic", "ccl").get("state"))
-                return []
+                return {"warnings": []}
             transmit = _inner(state, "traffic", "flow_transmit")
             word = transmit.get("state")
             if word in _UNSUPPORTED_STATES:
@@ -154,7 +154,7 @@ class OtgEngine:
             elif self._sending(self._current()) & wanted:
                 path = "traffic.flow_transmit.flow_names"
                 raise OtgProblem(501, [f"{path}: flows are stopped only together"])
-            return []
+            return {"warnings": []}
 
     async def metrics(self, request: Any) -> dict[str, Any]:
         """Return counters of ports, flows or peers.

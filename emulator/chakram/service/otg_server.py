@@ -28,29 +28,12 @@ _VALIDATION, _INTERNAL = "validation", "internal"
 Call = Callable[[OtgEngine, Any], Awaitable[Any]]
 
 
-def version() -> dict[str, str]:
-    """Return the answer to a request for versions."""
+async def _version(_engine: OtgEngine, _: Any) -> Any:
     return {
         "api_spec_version": API_VERSION,
         "sdk_version": "",
         "app_version": f"chakram {chakram.__version__}",
     }
-
-
-async def _set_config(engine: OtgEngine, document: Any) -> Any:
-    return {"warnings": await engine.set_config(document)}
-
-
-async def _get_config(engine: OtgEngine, _: Any) -> Any:
-    return await engine.get_config()
-
-
-async def _control(engine: OtgEngine, document: Any) -> Any:
-    return {"warnings": await engine.control(document)}
-
-
-async def _version(_engine: OtgEngine, _: Any) -> Any:
-    return version()
 
 
 def _refuse(what: str) -> Call:
@@ -61,10 +44,10 @@ def _refuse(what: str) -> Call:
 
 
 REST: dict[tuple[str, str], Call] = {
-    ("POST", "/config"): _set_config,
-    ("GET", "/config"): _get_config,
+    ("POST", "/config"): OtgEngine.set_config,
+    ("GET", "/config"): OtgEngine.get_config,
     ("PATCH", "/config"): _refuse("UpdateConfig"),
-    ("POST", "/control/state"): _control,
+    ("POST", "/control/state"): OtgEngine.control,
     ("POST", "/control/action"): _refuse("SetControlAction"),
     ("POST", "/monitor/metrics"): OtgEngine.metrics,
     ("POST", "/monitor/states"): OtgEngine.states,
@@ -132,9 +115,9 @@ _CODES = {
     501: grpc.StatusCode.UNIMPLEMENTED,
 }
 _GRPC: dict[str, tuple[Call, str, str]] = {
-    "SetConfig": (_set_config, "config", "warning"),
-    "GetConfig": (_get_config, "", "config"),
-    "SetControlState": (_control, "control_state", "warning"),
+    "SetConfig": (OtgEngine.set_config, "config", "warning"),
+    "GetConfig": (OtgEngine.get_config, "", "config"),
+    "SetControlState": (OtgEngine.control, "control_state", "warning"),
     "GetMetrics": (OtgEngine.metrics, "metrics_request", "metrics_response"),
     "GetStates": (OtgEngine.states, "states_request", "states_response"),
     "GetVersion": (_version, "", "version"),

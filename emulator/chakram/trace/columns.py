@@ -29,10 +29,6 @@ def _small_integers() -> array[int]:
     return array("i")
 
 
-def _from_zero() -> array[int]:
-    return array("q", [0])
-
-
 @dataclass(slots=True)
 class TraceColumns:
     """The columns of one rank's nodes.
@@ -77,7 +73,7 @@ class TraceColumns:
     tags: array[int] = field(default_factory=_integers)
     roots: array[int] = field(default_factory=_integers)
     split_positions: array[int] = field(default_factory=_integers)
-    split_offsets: array[int] = field(default_factory=_from_zero)
+    split_offsets: array[int] = field(default_factory=lambda: array("q", [0]))
     split_bytes: array[int] = field(default_factory=_integers)
 
     def __len__(self) -> int:

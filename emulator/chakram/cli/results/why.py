@@ -276,8 +276,8 @@ def _fault_lines(finding: Finding) -> list[str]:
         more = len(finding.previous) - _PLACES
         others += f" and {more} more" if more > 0 else ""
         lines.append(
-            f"           Without {others}, it takes {_percent(then)} of the remaining "
-            "time."
+            f"           Without {others}, it takes {100 * then:.1f} % of the "
+            "remaining time."
         )
     if suspect.advice:
         lines.append(f"           To do: {suspect.advice}.")
@@ -287,7 +287,3 @@ def _fault_lines(finding: Finding) -> list[str]:
 def _together(finding: Finding) -> str:
     """Return the cause, and those with which it acts jointly."""
     return " and ".join(map(str, (finding.suspect, *finding.together_with)))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

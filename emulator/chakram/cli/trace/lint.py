@@ -11,6 +11,7 @@ import typer
 from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace.loading import Reading, TracePath
+from chakram.console.number_format import counted_text
 from chakram.foundation.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,19 +62,16 @@ def lint(
             print(line)
         for line in _problem_lines(problems):
             print(line)
-        about = f"{_counted(report.ranks, 'rank')}, {_counted(report.nodes, 'node')}"
+        ranks = counted_text(report.ranks, "rank")
+        about = f"{ranks}, {counted_text(report.nodes, 'node')}"
         counts = [
-            _counted(len(problems), "problem"),
-            _counted(len(warnings), "warning"),
-            *([_counted(len(corrections), "correction")] if corrections else ()),
+            counted_text(len(problems), "problem"),
+            counted_text(len(warnings), "warning"),
+            *([counted_text(len(corrections), "correction")] if corrections else ()),
         ]
         print(f"{about if report.ranks else 'not read'}: {', '.join(counts)}")
     if problems or (strict and warnings):
         raise typer.Exit(InputError.exit_code)
-
-
-def _counted(number: int, kind: str) -> str:
-    return f"{number} {kind}{'' if number == 1 else 's'}"
 
 
 def _same_oddity(finding: Finding) -> Hashable:
@@ -89,15 +87,11 @@ def _problem_lines(problems: list[Finding]) -> Iterator[str]:
     for each in problems:
         by_rule.setdefault(each.rule, []).append(each)
     for rule, broken in by_rule.items():
-        merged = _merged(broken, _same_fault)
+        merged = _merged(broken, lambda each: (each.rule, each.found, each.remedy))
         yield from merged[:_OF_A_RULE_SHOWN]
         if len(merged) > _OF_A_RULE_SHOWN:
             more = len(merged) - _OF_A_RULE_SHOWN
             yield f"problem: and {more} more of this rule (see --json) [{rule}]"
-
-
-def _same_fault(finding: Finding) -> Hashable:
-    return finding.rule, finding.found, finding.remedy
 
 
 def _merged(findings: list[Finding], alike: Callable[[Finding], Hashable]) -> list[str]:

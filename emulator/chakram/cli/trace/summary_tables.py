@@ -123,7 +123,7 @@ def heat_map(rows: Sequence[Sequence[int]], *, width: int) -> Text:
         text.append(f"{number:>{margin - 1}} ", "bright_black")
         for value in row:
             if value:
-                shade = _shade(value, largest)
+                shade = min(value * len(_SHADES) // largest, len(_SHADES) - 1)
                 text.append(_SHADES[shade] * cell, _COLORS[shade])
             else:
                 text.append(" " * cell)
@@ -135,10 +135,6 @@ def heat_map(rows: Sequence[Sequence[int]], *, width: int) -> Text:
         text.append(f" up to {limit}  ")
     text.append("blank: nothing\n")
     return text
-
-
-def _shade(value: int, largest: int) -> int:
-    return min(value * len(_SHADES) // largest, len(_SHADES) - 1)
 
 
 def _header(size: int, cell: int) -> str:

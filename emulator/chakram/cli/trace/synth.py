@@ -111,7 +111,7 @@ class _Option:
         option = f"--{_dashed(key.replace('.', '-'))}"
         settings: dict[str, Any] = {"help": _help(field), "show_default": False}
         required = field.is_required()
-        if _is_bool(field):
+        if field.annotation is bool:
             off = f"--no-{option.removeprefix('--')}"
             base: Any = bool | None
             settings["param_decls"] = (f"{option}/{off}",)
@@ -161,10 +161,6 @@ def _parameter(name: str, annotation: Any, default: Any = ...) -> inspect.Parame
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
-
-
-def _is_bool(field: FieldInfo) -> bool:
-    return field.annotation is bool
 
 
 def _metavar(name: str, field: FieldInfo) -> str:

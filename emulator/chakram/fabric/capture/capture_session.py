@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from chakram.fabric.capture.capture_process import (
 from chakram.fabric.enter_lab import enter_command
 from chakram.fabric.labs.lab import register_process, unregister
 from chakram.fabric.labs.lab_spec import LabState
+from chakram.fabric.local_agent import wait_or_kill
 from chakram.foundation.errors import FabricError
 from chakram.foundation.units import format_size
 
@@ -170,10 +170,7 @@ async def _stop(process: asyncio.subprocess.Process) -> tuple[CaptureResult, ...
             "capture", f"its process did not end within {_STOP_TIMEOUT_S} s"
         ) from None
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        await wait_or_kill(process, 0)
     if not line:
         raise FabricError("capture", f"its process ended early: {words}")
     return decode_results(line)

@@ -13,6 +13,8 @@ from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import format_rate
 
 Prefix = IPv4Network | IPv6Network
+CERTIFICATES = {"ca": "ca.pem", "cert": "controller.pem", "key": "controller.key"}
+"""Files of a controller in a folder of certificates, by key of ``tls``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +134,8 @@ def _lines(
     if allow:
         yield f"allow: [{', '.join(map(_quoted, allow))}]"
     if certificates is not None:
-        names = {"ca": "ca.pem", "cert": "controller.pem", "key": "controller.key"}
         yield "tls:"
-        for key, name in names.items():
+        for key, name in CERTIFICATES.items():
             yield f"  {key}: {_quoted(f'{certificates}/{name}')}"
     yield "hosts:"
     for host in hosts:
