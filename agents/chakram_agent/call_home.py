@@ -252,11 +252,7 @@ class CallHome:
             while order := await read_frame(reader, pb.Control, where="controller"):
                 received_ns = monotonic_ns()
                 if order.HasField("ping"):
-                    pong = pb.Pong(
-                        received_ns=received_ns,
-                        wall_ns=time.time_ns(),
-                        sent_ns=monotonic_ns(),
-                    )
+                    pong = pb.Pong(received_ns=received_ns, sent_ns=monotonic_ns())
                     write_frame(writer, pb.ControlReply(pong=pong))
                 elif order.HasField("certificate"):
                     self._use(order.certificate)

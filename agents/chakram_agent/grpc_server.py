@@ -34,7 +34,6 @@ from chakram.fabric.inventory.host_port import HostPorts
 from chakram.foundation import errors
 from chakram_agent.agent import Agent, Session
 from chakram_agent.agent_clock import clock_name, monotonic_ns
-from chakram_agent.dataplane.open_port import PORT_KINDS
 from chakram_agent.send_limits import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from chakram_agent.tls_gate import Gate
@@ -221,34 +220,23 @@ def describe(
     agent: Agent, synchronized_by: TimeSource | None = None
 ) -> AgentDescription:
     """Return the description of the agent."""
-    compiled = compiled_status()
-    now_ns = monotonic_ns()
-    policy = agent.policy
-    cores = len(os.sched_getaffinity(0))
+    cpus = os.sched_getaffinity(0)
     return AgentDescription(
         protocol=PROTOCOL_VERSION,
         version=chakram.__version__,
         host=socket.gethostname(),
         kernel=platform.release(),
         python=platform.python_version(),
-        cores=cores,
-        compiled=compiled.is_compiled(),
-        uncompiled_modules=tuple(
-            name for name, state in compiled.modules.items() if state != "compiled"
-        ),
-        port_kinds=PORT_KINDS,
-        allow=tuple(str(prefix) for prefix in policy.allow),
-        max_rate_bps=policy.max_rate_bps,
-        free_shards=max(1, cores - 1),
+        cores=len(cpus),
+        compiled=compiled_status().is_compiled(),
+        max_rate_bps=agent.policy.max_rate_bps,
         phase=agent.phase_name,
-        monotonic_ns=now_ns,
-        receive_buffer_bytes=_largest_buffer(),
         clock=clock_name(),
-        stalled_ns=agent.stalls.longest_ns(now_ns),
+        stalled_ns=agent.stalls.longest_ns(monotonic_ns()),
         ended_session=agent.ended_session,
         ended_reason=agent.ended_reason,
         bundle=bundle_digest(Path(chakram.__file__).parents[2]),
-        numa_nodes=numa_nodes(os.sched_getaffinity(0)),
+        numa_nodes=numa_nodes(cpus),
         wall_ahead_ns=wall_ahead_ns(monotonic_ns),
         time_source=synchronized_by,
     )
@@ -269,14 +257,6 @@ def bundle_digest(folder: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return str(digest)
-
-
-def _largest_buffer() -> int | None:
-    """Return net.core.rmem_max, the limit without CAP_NET_ADMIN, or None if unknown."""
-    try:
-        return int(Path("/proc/sys/net/core/rmem_max").read_text())
-    except (OSError, ValueError):
-        return None
 
 
 async def serve(

@@ -87,14 +87,8 @@ class Description(_message.Message):
     PYTHON_FIELD_NUMBER: _builtins.int
     CORES_FIELD_NUMBER: _builtins.int
     COMPILED_FIELD_NUMBER: _builtins.int
-    UNCOMPILED_MODULES_FIELD_NUMBER: _builtins.int
-    PORT_KINDS_FIELD_NUMBER: _builtins.int
-    ALLOW_FIELD_NUMBER: _builtins.int
     MAX_RATE_BPS_FIELD_NUMBER: _builtins.int
-    FREE_SHARDS_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
-    MONOTONIC_NS_FIELD_NUMBER: _builtins.int
-    RECEIVE_BUFFER_BYTES_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     STALLED_NS_FIELD_NUMBER: _builtins.int
     ENDED_SESSION_FIELD_NUMBER: _builtins.int
@@ -111,11 +105,7 @@ class Description(_message.Message):
     cores: _builtins.int
     compiled: _builtins.bool
     max_rate_bps: _builtins.int
-    free_shards: _builtins.int
     phase: _builtins.str
-    monotonic_ns: _builtins.int
-    receive_buffer_bytes: _builtins.int
-    """largest possible buffer of a socket"""
     clock: _builtins.str
     """equal texts mean the same monotonic clock"""
     stalled_ns: _builtins.int
@@ -127,14 +117,6 @@ class Description(_message.Message):
     """digest of the bundle that the agent runs from"""
     wall_ahead_ns: _builtins.int
     """wall clock minus monotonic clock"""
-    @_builtins.property
-    def uncompiled_modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    @_builtins.property
-    def port_kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    @_builtins.property
-    def allow(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """prefixes to which the agent may send"""
-
     @_builtins.property
     def numa_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """with a CPU that the agent may use"""
@@ -153,14 +135,8 @@ class Description(_message.Message):
         python: _builtins.str = ...,
         cores: _builtins.int = ...,
         compiled: _builtins.bool = ...,
-        uncompiled_modules: _abc.Iterable[_builtins.str] | None = ...,
-        port_kinds: _abc.Iterable[_builtins.str] | None = ...,
-        allow: _abc.Iterable[_builtins.str] | None = ...,
         max_rate_bps: _builtins.int | None = ...,
-        free_shards: _builtins.int = ...,
         phase: _builtins.str = ...,
-        monotonic_ns: _builtins.int = ...,
-        receive_buffer_bytes: _builtins.int | None = ...,
         clock: _builtins.str = ...,
         stalled_ns: _builtins.int = ...,
         ended_session: _builtins.str = ...,
@@ -170,20 +146,16 @@ class Description(_message.Message):
         wall_ahead_ns: _builtins.int = ...,
         time_source: Global___TimeSource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "_time_source", b"_time_source", "max_rate_bps", b"max_rate_bps", "receive_buffer_bytes", b"receive_buffer_bytes", "time_source", b"time_source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_time_source", b"_time_source", "max_rate_bps", b"max_rate_bps", "time_source", b"time_source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_receive_buffer_bytes", b"_receive_buffer_bytes", "_time_source", b"_time_source", "allow", b"allow", "bundle", b"bundle", "clock", b"clock", "compiled", b"compiled", "cores", b"cores", "ended_reason", b"ended_reason", "ended_session", b"ended_session", "free_shards", b"free_shards", "host", b"host", "kernel", b"kernel", "max_rate_bps", b"max_rate_bps", "monotonic_ns", b"monotonic_ns", "numa_nodes", b"numa_nodes", "phase", b"phase", "port_kinds", b"port_kinds", "protocol", b"protocol", "python", b"python", "receive_buffer_bytes", b"receive_buffer_bytes", "stalled_ns", b"stalled_ns", "time_source", b"time_source", "uncompiled_modules", b"uncompiled_modules", "version", b"version", "wall_ahead_ns", b"wall_ahead_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps", "_time_source", b"_time_source", "bundle", b"bundle", "clock", b"clock", "compiled", b"compiled", "cores", b"cores", "ended_reason", b"ended_reason", "ended_session", b"ended_session", "host", b"host", "kernel", b"kernel", "max_rate_bps", b"max_rate_bps", "numa_nodes", b"numa_nodes", "phase", b"phase", "protocol", b"protocol", "python", b"python", "stalled_ns", b"stalled_ns", "time_source", b"time_source", "version", b"version", "wall_ahead_ns", b"wall_ahead_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_rate_bps: _TypeAlias = _typing.Literal["max_rate_bps"]  # noqa: Y015
     _WhichOneofArgType__max_rate_bps: _TypeAlias = _typing.Literal["_max_rate_bps", b"_max_rate_bps"]  # noqa: Y015
-    _WhichOneofReturnType__receive_buffer_bytes: _TypeAlias = _typing.Literal["receive_buffer_bytes"]  # noqa: Y015
-    _WhichOneofArgType__receive_buffer_bytes: _TypeAlias = _typing.Literal["_receive_buffer_bytes", b"_receive_buffer_bytes"]  # noqa: Y015
     _WhichOneofReturnType__time_source: _TypeAlias = _typing.Literal["time_source"]  # noqa: Y015
     _WhichOneofArgType__time_source: _TypeAlias = _typing.Literal["_time_source", b"_time_source"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_rate_bps) -> _WhichOneofReturnType__max_rate_bps | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__receive_buffer_bytes) -> _WhichOneofReturnType__receive_buffer_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__time_source) -> _WhichOneofReturnType__time_source | None: ...
 
@@ -519,21 +491,17 @@ class Pong(_message.Message):
 
     RECEIVED_NS_FIELD_NUMBER: _builtins.int
     SENT_NS_FIELD_NUMBER: _builtins.int
-    WALL_NS_FIELD_NUMBER: _builtins.int
     received_ns: _builtins.int
     sent_ns: _builtins.int
-    wall_ns: _builtins.int
-    """wall clock, read together with sent_ns"""
     def __init__(
         self,
         *,
         received_ns: _builtins.int = ...,
         sent_ns: _builtins.int = ...,
-        wall_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["received_ns", b"received_ns", "sent_ns", b"sent_ns", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["received_ns", b"received_ns", "sent_ns", b"sent_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -547,21 +515,18 @@ class Heartbeat(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     CONTROLLER_FIELD_NUMBER: _builtins.int
-    SEQUENCE_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     controller: _builtins.str
     """description of the controller, for messages"""
-    sequence: _builtins.int
     def __init__(
         self,
         *,
         session: _builtins.str = ...,
         controller: _builtins.str = ...,
-        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller", "sequence", b"sequence", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

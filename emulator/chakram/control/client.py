@@ -220,7 +220,7 @@ class AgentClient:
         call = self._stub.Watch()  # type: ignore[call-arg] # the stub wants an iterator
         try:
             async with self._errors(), asyncio.timeout(CALL_TIMEOUT_S):
-                await call.write(self._heartbeat(0, controller))
+                await call.write(self._heartbeat(controller))
                 first = await call.read()
         except TimeoutError:
             call.cancel()
@@ -242,20 +242,16 @@ class AgentClient:
     async def _keep_alive(
         self, call: StreamStreamCall[pb.Heartbeat, pb.AgentEvent], controller: str
     ) -> None:
-        sequence = 0
         while not call.done():
             await asyncio.sleep(service.HEARTBEAT_INTERVAL_NS / 1e9)
             self._stalls.alive(time.monotonic_ns())
-            sequence += 1
             try:
-                await call.write(self._heartbeat(sequence, controller))
+                await call.write(self._heartbeat(controller))
             except (AioRpcError, asyncio.InvalidStateError):
                 return  # ``events`` raises an error with the reason
 
-    def _heartbeat(self, sequence: int, controller: str) -> pb.Heartbeat:
-        return pb.Heartbeat(
-            session=self.session, controller=controller, sequence=sequence
-        )
+    def _heartbeat(self, controller: str) -> pb.Heartbeat:
+        return pb.Heartbeat(session=self.session, controller=controller)
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
         """Yield the agent's events until the session ends. Attach if necessary.

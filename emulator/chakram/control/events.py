@@ -23,15 +23,8 @@ class AgentDescription:
     Attributes:
         protocol: Version of the control protocol.
         version: Version of Chakram.
-        uncompiled_modules: Hot modules that run as plain Python, which is slower.
-        port_kinds: Supported prefixes of port specifications, e.g. ``udp``.
-        allow: Address prefixes that the agent may send to. It refuses plans with peers
-            outside these prefixes.
         max_rate_bps: Highest total rate of the agent. None if there is no limit.
-        free_shards: Number of data-plane processes that the host has cores for.
         phase: Phase of the agent's state machine.
-        monotonic_ns: Time of the host's monotonic clock when the agent answered.
-        receive_buffer_bytes: Largest receive buffer of a socket. None if unknown.
         clock: Name of the host's monotonic clock. Equal names mean the same clock.
         stalled_ns: Longest recent stall of the agent's event loop.
         ended_session: The last session that ended. Empty if no session has ended.
@@ -49,14 +42,8 @@ class AgentDescription:
     python: str
     cores: int
     compiled: bool
-    uncompiled_modules: tuple[str, ...]
-    port_kinds: tuple[str, ...]
-    allow: tuple[str, ...]
     max_rate_bps: int | None
-    free_shards: int
     phase: str
-    monotonic_ns: int
-    receive_buffer_bytes: int | None
     clock: str
     stalled_ns: int = 0
     ended_session: str = ""
