@@ -44,11 +44,7 @@ class MemoryPort(Port):
     @property
     def capabilities(self) -> PortCapabilities:
         """Capabilities of this port."""
-        return PortCapabilities(
-            segmentation=True,
-            coalescing=True,
-            receive_buffer_bytes=_QUEUED_BURSTS * _BUFFER_BYTES,
-        )
+        return PortCapabilities(segmentation=True, coalescing=True)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when a burst has arrived."""

@@ -63,9 +63,7 @@ class PortCapabilities:
     Attributes:
         segmentation: Whether one send can carry many packets (UDP GSO).
         coalescing: Whether one receive can deliver many packets (UDP GRO).
-        receive_buffer_bytes: Size of the receive buffer that the kernel granted.
     """
 
     segmentation: bool
     coalescing: bool
-    receive_buffer_bytes: int

@@ -127,12 +127,8 @@ class UdpSockets:
 
     def capabilities(self) -> PortCapabilities:
         """Return the capabilities of these sockets."""
-        # The kernel doubles the requested size, to account for its own structures.
-        granted = self.receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         return PortCapabilities(
-            segmentation=self.segmentation,
-            coalescing=self.coalescing,
-            receive_buffer_bytes=granted,
+            segmentation=self.segmentation, coalescing=self.coalescing
         )
 
     def tos_of(self, kind: BurstKind) -> int | None:

@@ -72,8 +72,6 @@ class OtgFlow:
         message_bytes: Size of a message.
         share: Percent of the line rate of the sending port.
         verb: ``write`` or ``send``.
-        qp_tx: Name of the queue pair that sends.
-        qp_rx: Name of the queue pair that receives.
         dscp: DSCP of its packets, if it has its own.
     """
 
@@ -84,8 +82,6 @@ class OtgFlow:
     message_bytes: int
     share: float
     verb: str
-    qp_tx: str
-    qp_rx: str
     dscp: int | None = None
 
 
@@ -411,8 +407,6 @@ class _Converter:
                 message_bytes=size,
                 share=share,
                 verb=_VERBS[word],
-                qp_tx=ends[0],
-                qp_rx=ends[1],
                 dscp=first.dscp,
             )
         )

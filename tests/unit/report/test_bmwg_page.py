@@ -282,8 +282,8 @@ def test_pauses_and_queues_of_switches_are_told(
     queues[2, :] = 1500
     none = np.zeros(queues.shape)
     found = LinksOverTime(
-        ports=("h0:eth0", "s0:h0", "s0:h1"), classes=(3, 3, 3), busy=none,
-        queue_max_bytes=queues, marked=none, drops=none, pauses=none, paused=none,
+        ports=("h0:eth0", "s0:h0", "s0:h1"), classes=(3, 3, 3),
+        queue_max_bytes=queues, marked=none, paused=none,
         bin_ns=1.0, counted=frozenset(LINK_SAMPLE_FIELDS),
     )  # fmt: skip
     monkeypatch.setattr(bmwg_page, "links_over_time", lambda data: found)

@@ -306,8 +306,8 @@ def test_the_longest_queues_are_counted(
     none = np.zeros(queues.shape)
     data = RunData(results)
     found = LinksOverTime(
-        ports=("a:0", "b:0", "c:0", "d:0"), classes=(0, 3, 0, 1), busy=none,
-        queue_max_bytes=queues, marked=none, drops=none, pauses=none, paused=none,
+        ports=("a:0", "b:0", "c:0", "d:0"), classes=(0, 3, 0, 1),
+        queue_max_bytes=queues, marked=none, paused=none,
         bin_ns=data.bin_ns, counted=frozenset(LINK_SAMPLE_FIELDS),
     )  # fmt: skip
     monkeypatch.setattr(perfetto_timeline, "links_over_time", lambda data: found)

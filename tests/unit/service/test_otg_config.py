@@ -392,7 +392,7 @@ def test_scripts_for_other_generators_are_understood() -> None:
     }
     found = convert_config(whole, PORTS)
     (made,) = found.flows
-    assert (made.qp_tx, made.qp_rx, made.verb) == ("q1.0", "q0.0", "send")
+    assert (made.port_tx, made.port_rx, made.verb) == ("p1", "p0", "send")
     assert found.transport["path_mtu"] == 1024
     assert "the path MTU is 1024, the largest up to 1027" in found.warnings
     assert "port p1 keeps its address 198.18.0.2" in found.warnings

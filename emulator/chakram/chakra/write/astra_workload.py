@@ -78,7 +78,6 @@ class AstraWorkload:
         groups: Group numbers from 1, by the ranks of the group. The group of all NPUs
             in order has no number.
         as_messages: Number of collective nodes that are expanded into messages.
-        on_cpu: Number of CPU computations.
 
     Raises:
         ScheduleError: If there are more messages than tags.
@@ -91,7 +90,6 @@ class AstraWorkload:
     implementations: dict[CollectiveOp, str] = field(init=False, default_factory=dict)
     groups: dict[tuple[int, ...], int] = field(init=False, default_factory=dict)
     as_messages: int = field(init=False, default=0)
-    on_cpu: int = field(init=False, default=0)
     _npu_of: dict[tuple[str, int], int] = field(init=False)
     _tags: dict[_Instance, tuple[int, int]] = field(init=False)
 
@@ -200,9 +198,7 @@ class AstraWorkload:
     ) -> bytes:
         """Return the record of an operation that becomes a single node."""
         if isinstance(each, ComputeOperation):
-            on_cpu = each.stream == CPU_STREAM
-            self.on_cpu += on_cpu
-            attributes = {**_COMPUTES, "is_cpu_op": on_cpu}
+            attributes = {**_COMPUTES, "is_cpu_op": each.stream == CPU_STREAM}
             duration_us = round(each.duration_ns / 1000)
             return _node(node, each.name, NodeType.COMP, after, attributes, duration_us)
         if isinstance(each, CollectiveOperation):

@@ -21,11 +21,8 @@ class LinksOverTime:
     Attributes:
         ports: Port of each series, named as in the table ``links``.
         classes: Traffic class of each series.
-        busy: Fraction of the link's rate that is in use, 0 if the link has no rate.
         queue_max_bytes: Longest queue in the time bin.
         marked: Packets marked in the time bin.
-        drops: Packets dropped in the time bin.
-        pauses: Pause frames that the port received in the time bin.
         paused: Fraction of the time bin in which the class was paused.
         bin_ns: Length of a time bin.
         counted: Columns of the samples with values.
@@ -33,11 +30,8 @@ class LinksOverTime:
 
     ports: tuple[str, ...]
     classes: tuple[int, ...]
-    busy: NDArray[np.float64]
     queue_max_bytes: NDArray[np.int64]
     marked: NDArray[np.float64]
-    drops: NDArray[np.float64]
-    pauses: NDArray[np.float64]
     paused: NDArray[np.float64]
     bin_ns: float
     counted: frozenset[str]
@@ -53,7 +47,7 @@ class LinksOverTime:
 def links_over_time(data: RunData) -> LinksOverTime | str:
     """Return the activity of links over time, or the reason why it is unknown."""
     keys = ("port", "traffic_class")
-    counters = ("bytes", "marked", "drops", "pauses", "paused_ns")
+    counters = ("marked", "paused_ns")
     found = data.deltas("link_samples", keys, counters, ("queue_max_bytes",))
     if found is None or not data.end_ns:
         if data.is_simulated or any(
@@ -76,18 +70,11 @@ def links_over_time(data: RunData) -> LinksOverTime | str:
     grown = {
         name: spread(rows, starts, ends, found[name], shape=shape) for name in counters
     }
-    rates = {
-        link.port: (link.rate_bps or 0) * data.dilation for link in data.results.links()
-    }
-    capacity = np.array([rates.get(port) or np.inf for port in ports]) * data.bin_ns
     return LinksOverTime(
         ports=ports,
         classes=tuple(found["traffic_class"][first].tolist()),
-        busy=grown["bytes"] * 8e9 / capacity[:, None],
         queue_max_bytes=_highest(rows, starts, ends, found["queue_max_bytes"], shape),
         marked=grown["marked"],
-        drops=grown["drops"],
-        pauses=grown["pauses"],
         paused=grown["paused_ns"] / (data.bin_ns * data.dilation),
         bin_ns=data.bin_ns,
         counted=frozenset(

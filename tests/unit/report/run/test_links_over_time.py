@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from chakram.cli import main
@@ -45,22 +44,15 @@ def test_series_add_up_to_what_links_have_counted(
     data = simulated(tmp_path, dilation)
     series = links_over_time(data)
     assert isinstance(series, LinksOverTime)
-    assert series.busy.shape == (len(series.ports), TIME_BINS)
+    assert series.paused.shape == (len(series.ports), TIME_BINS)
     links = {link.port: link for link in data.results.links()}
     for at, port in enumerate(series.ports):
         link = links[port]
-        rate_bps = 40e9
-        sent = series.busy[at].sum() * series.bin_ns * rate_bps / 8e9
         if series.classes[at] == 3:
-            assert sent == pytest.approx(link.bytes, rel=0.01)
             paused_ns = series.paused[at].sum() * series.bin_ns * dilation
             assert paused_ns == pytest.approx(link.paused_ns or 0, rel=0.01)
-    # A packet counts when it begins to leave.
-    assert series.busy.max() < 1 + 2 * 4154 * 8 / 40 / 5000
     assert series.paused.max() <= 1.0 + 1e-9
     to_receiver = series.ports.index("s0:h0")
-    busy = series.busy[to_receiver]
-    assert np.median(busy[busy > 0]) > 0.9
     # The queue that pauses the senders is the one in front of the receiver.
     deepest = series.queue_max_bytes.max(axis=1)
     switch = [at for at, port in enumerate(series.ports) if port.startswith("s0:")]

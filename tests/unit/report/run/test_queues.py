@@ -49,11 +49,8 @@ def series(
     return LinksOverTime(
         ports=tuple(f"s{number}:0" for number in range(len(queues))),
         classes=classes or (3,) * len(queues),
-        busy=none,
         queue_max_bytes=np.array(queues),
         marked=none if marked is None else np.array(marked),
-        drops=none,
-        pauses=none,
         paused=none if paused is None else np.array(paused),
         bin_ns=1000.0,
         counted=frozenset(LINK_SAMPLE_FIELDS),
