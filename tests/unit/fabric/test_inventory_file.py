@@ -188,4 +188,6 @@ def test_inventory_is_refused_where_no_host_is_external(
     inventory = str(tmp_path / "cluster/hosts.yaml")
     verb = ["plan", str(REPO_ROOT / "configs/quickstart.yaml"), "--hosts", inventory]
     assert main(verb) == 2
-    assert f"--hosts {inventory}" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"--hosts {inventory}: the fabric of " in told
+    assert "is of kind namespaces, which has no hosts (use fabric.kind: ext" in told

@@ -143,6 +143,8 @@ def read_experiment(
     options = {key: f"--{key} {value}" for key, value in named.items() if value}
     values |= {key: value for key, value in named.items() if value is not None}
     if hosts is not None:
+        if not values.keys() & {"fabric", "fabric.kind"}:
+            _refuse_fabric_without_hosts(path, hosts)
         values["fabric.hosts"] = json.dumps(str(hosts.absolute()))
         options["fabric.hosts"] = f"--hosts {hosts}"
     experiment = load_experiment(
@@ -154,6 +156,24 @@ def read_experiment(
     text = path.read_text(encoding="utf-8")
     # Without the changes, the text would not describe the run.
     return experiment, recorded_changes(values) + text
+
+
+def _refuse_fabric_without_hosts(path: Path, hosts: Path) -> None:
+    """Refuse ``--hosts`` for an experiment whose fabric is not one of real hosts.
+
+    Raises:
+        ConfigError: If the fabric has another kind, or the file cannot be read.
+    """
+    from chakram.settings.yaml_document import read_document
+
+    fabric = read_document(path).data.get("fabric")
+    kind = fabric.get("kind") if isinstance(fabric, dict) else None
+    if isinstance(kind, str) and kind != "external":
+        raise ConfigError(
+            f"--hosts {hosts}",
+            f"the fabric of {path} is of kind {kind[:40]}, which has no hosts",
+            "use fabric.kind: external, as in configs/external.yaml",
+        )
 
 
 def end_with_parent(pid: int) -> None:
