@@ -106,7 +106,7 @@ def _of_hostfile(data: bytes, source: str) -> Iterator[ListedHost]:
                 raise ConfigError(
                     where,
                     f"names host {name} again, as line {lines[name]} does",
-                    "name each host once",
+                    f"name each host once: sort -u {source}",
                 )
             lines[name] = number
             yield ListedHost(name, name)

@@ -92,6 +92,13 @@ def test_a_group_limits_the_hosts(
         names(str(tmp_path / file), group)
 
 
+def test_a_file_with_a_line_per_core_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "nodefile"  # as PBS writes it
+    file.write_text("gpu01\ngpu01\ngpu02\n")
+    with pytest.raises(ConfigError, match=f"sort -u {file}"):
+        names(str(file))
+
+
 def test_partitions_of_cloudai_need_no_groups(tmp_path: Path) -> None:
     file = tmp_path / "system.toml"
     file.write_text(
