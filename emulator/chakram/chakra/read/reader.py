@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _CONVERT = (
     "convert it with chakra_converter, or use the .et file that its producer wrote"
 )
@@ -147,7 +148,7 @@ def open_stream(
     """
     options = options or ReadOptions()
     digest = hashlib.sha256()
-    form, chunks = _recognized(_plain(_chunks(stream), source))
+    form, chunks = _recognized(_plain(_chunks(stream), source), source)
     if form is Form.PYTORCH_HOST:
         from chakram.chakra.read.pytorch.reader import HostTrace
 
@@ -206,7 +207,7 @@ def records_of(
         TraceError: At the first invalid byte.
     """
     options = options or ReadOptions()
-    form, chunks = _recognized(_plain(_chunks(stream), source))
+    form, chunks = _recognized(_plain(_chunks(stream), source), source)
     if form is Form.PYTORCH_HOST:
         raise UnsupportedTrace(
             source,
@@ -223,7 +224,7 @@ def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
         TraceError: If the bytes are not a profile.
     """
     digest = hashlib.sha256()
-    form, chunks = _recognized(_plain(_chunks(stream), source))
+    form, chunks = _recognized(_plain(_chunks(stream), source), source)
     if form is not Form.KINETO:
         raise UnsupportedTrace(
             source, f"this is {form.value}, not a Kineto profile", "see trace.kineto"
@@ -240,7 +241,7 @@ def form_of(stream: ByteSource, source: str) -> Form:
     Raises:
         TraceError: If the file cannot be decompressed.
     """
-    form, _ = _recognized(_plain(_chunks(stream), source))
+    form, _ = _recognized(_plain(_chunks(stream), source), source)
     return form
 
 
@@ -250,7 +251,7 @@ def start_of(stream: ByteSource, source: str) -> tuple[Form, bytes]:
     Raises:
         TraceError: If the file cannot be decompressed.
     """
-    form, chunks = _recognized(_plain(_chunks(stream), source))
+    form, chunks = _recognized(_plain(_chunks(stream), source), source)
     return form, next(chunks, b"")[:SNIFF_BYTES]
 
 
@@ -345,8 +346,12 @@ def _gunzip(first: bytes, chunks: Iterator[bytes], source: str) -> Iterator[byte
         )
 
 
-def _recognized(chunks: Iterator[bytes]) -> tuple[Form, Iterator[bytes]]:
-    """Return the format of a file, detected from its start, and all its chunks."""
+def _recognized(chunks: Iterator[bytes], source: str) -> tuple[Form, Iterator[bytes]]:
+    """Return the format of a file, detected from its start, and all its chunks.
+
+    Raises:
+        UnsupportedTrace: If the file only states where Git LFS has the real file.
+    """
     taken: list[bytes] = []
     length, enough = 0, TEXT_LOOK
     for chunk in chunks:
@@ -358,4 +363,10 @@ def _recognized(chunks: Iterator[bytes]) -> tuple[Form, Iterator[bytes]]:
                 break
             enough = SNIFF_BYTES
     start = b"".join(taken)
+    if start.startswith(_LFS_POINTER):
+        raise UnsupportedTrace(
+            source,
+            "is a pointer of Git LFS instead of the file",
+            "fetch the files of the repository: git lfs pull",
+        )
     return recognize(start), chain((start,) if start else (), chunks)

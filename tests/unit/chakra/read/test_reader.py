@@ -97,6 +97,13 @@ def test_plain_file_may_arrive_in_small_pieces(trickle: bool) -> None:
         count(b"\x1f", trickle=trickle)
 
 
+@pytest.mark.parametrize("trickle", [True, False])
+def test_pointers_of_git_lfs_are_refused_with_their_remedy(trickle: bool) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n"
+    with pytest.raises(UnsupportedTrace, match="git lfs pull"):
+        count(pointer, trickle=trickle)
+
+
 def test_forms_that_are_not_read_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedTrace, match="this is a Kineto profile"):
         count(b'{"traceEvents": []}')
