@@ -47,6 +47,12 @@ def refused(*arguments: object) -> ChakramError:
     return result.exception
 
 
+def test_a_cut_does_not_replace_its_set(made: Path) -> None:
+    error = refused(made, made, "--ranks", "0-1", "--force")
+    assert "contains the set to cut" in str(error)
+    assert (made / "w.2.et").exists()
+
+
 def test_a_part_is_written_with_its_group_file(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     text = run(made, out, "--ranks", "0-1", "--communication-only")

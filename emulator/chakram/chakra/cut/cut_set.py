@@ -16,7 +16,7 @@ from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.chakra.write.writer import encode_trace
 from chakram.collectives.groups import WORLD, ranks_text
-from chakram.foundation.errors import UnsupportedTrace
+from chakram.foundation.errors import RunDirectoryError, UnsupportedTrace
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 
@@ -71,11 +71,18 @@ def write_cut(
 
     Raises:
         ChakramError: As for ``Cut``.
-        RunDirectoryError: If the files cannot be written or already exist.
+        RunDirectoryError: If the files cannot be written or already exist, or if
+            *folder* contains the set itself.
     """
     with find_trace_set(path) as found:
         names = dict(found.files)
         prefix = found.prefix.rpartition("/")[2]
+        if folder.resolve() == Path(found.place).resolve().parent:
+            raise RunDirectoryError(
+                str(folder),
+                "contains the set to cut, which the part would replace",
+                "choose another folder",
+            )
     if options.anonymise:
         prefix = "trace"
     left: list[RankLeft] = []
