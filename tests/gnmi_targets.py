@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -34,9 +34,12 @@ class ScriptedSwitch:
         refusal: Code to refuse subscriptions with.
         refusal_of_values: Code to refuse requests for values with.
         down: Ports that are down.
+        tells_changes: Whether subscriptions to states tell more than the first ones.
         gives_changes: Whether the time of each value is that of its last change.
         wraps_states: Whether a state is a JSON object with the name of its leaf.
         streams: Number of subscriptions to counters so far.
+        replaced: Number of streams that ended because of a later subscription on
+            their connection, as SONiC's server does.
         metadata: Metadata of the last call.
         extra: Returns further updates of a notification.
     """
@@ -64,11 +67,13 @@ class ScriptedSwitch:
         self.refusal: grpc.StatusCode | None = None
         self.refusal_of_values: grpc.StatusCode | None = None
         self.down: set[str] = set()
+        self.tells_changes = True
         self.gives_changes = False
         self.wraps_states = False
         self._changed_ns: dict[str, int] = {}
         self._built_ns = time.time_ns() - 3600 * 10**9
-        self.streams = 0
+        self.streams = self.replaced = 0
+        self._latest: dict[str, object] = {}
         self.metadata: dict[str, str] = {}
         self.extra: Callable[[], list[Any]] = list
         self.updates_at_once = 1
@@ -107,10 +112,20 @@ class ScriptedSwitch:
 
     async def Subscribe(self, requests: Any, context: Any) -> Any:
         asked = (await anext(requests)).subscribe
+        this = self._latest[context.peer()] = object()
         if asked.subscription[0].mode == pb.ON_CHANGE:
-            async for response in self._states(asked):
+            responses = self._states(asked)
+        else:
+            self.streams += 1
+            responses = self._counters(asked, context)
+        async with aclosing(responses):
+            async for response in responses:
+                if self._latest[context.peer()] is not this:
+                    self.replaced += 1
+                    return
                 yield response
-        self.streams += 1
+
+    async def _counters(self, asked: Any, context: Any) -> AsyncGenerator[Any, None]:
         if self.refusal is not None:
             await context.abort(self.refusal, "not for you")
         is_first = True
@@ -126,10 +141,10 @@ class ScriptedSwitch:
             is_first = False
             await asyncio.sleep(asked.subscription[0].sample_interval * 1e-9)
 
-    async def _states(self, asked: Any) -> AsyncIterator[Any]:
+    async def _states(self, asked: Any) -> AsyncGenerator[Any, None]:
         told: set[str] | None = None
         while True:
-            if told != self.down:
+            if told is None or (told != self.down and self.tells_changes):
                 told = set(self.down)
                 for each in asked.subscription:
                     port = decode_path(each.path)[1]

@@ -449,6 +449,32 @@ async def test_a_port_that_was_down_is_told() -> None:
     assert banner.startswith("switch s0: port Ethernet4 was down for ")
 
 
+async def test_states_do_not_end_the_stream_of_counters() -> None:
+    switch = ScriptedSwitch()
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        history = history_of(collector)
+        for down in ({"Ethernet4"}, set()):
+            switch.down = down
+            await until(lambda: set(history.down) == switch.down)
+        await collector.end()
+    assert switch.replaced == 0
+
+
+async def test_states_are_asked_for_again_if_none_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("chakram.telemetry.switch_reader._STATES_S", 0.1)
+    switch = ScriptedSwitch()
+    switch.tells_changes = False
+    async with serving(switch) as address, collecting(target_at(address)) as collector:
+        await collector.begin()
+        history = history_of(collector)
+        switch.down = {"Ethernet4"}
+        await until(lambda: "Ethernet4" in history.down)
+        await collector.end()
+
+
 async def test_a_state_has_its_time_of_arrival_without_a_clock() -> None:
     switch = ScriptedSwitch()
     switch.frozen_ns, switch.wraps_states = 1, True

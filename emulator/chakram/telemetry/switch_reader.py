@@ -58,6 +58,12 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 5.0
 _MESSAGE_BYTES = 16 << 20
 _MOST_EXAMPLES = 3
+_STATES_S = 60.0
+"""Time without a change of state after which a reader asks for the states again.
+
+Without it, a connection that a restart of the switch has broken would last. Servers
+also end connections that carry nothing but keepalives.
+"""
 _NO_GET = frozenset(
     {
         grpc.StatusCode.UNIMPLEMENTED,
@@ -149,7 +155,7 @@ class SwitchReader:
             raise self._failure(error) from error
         self._tasks.append(asyncio.create_task(self._sample(stub)))
         if self.target.mapping.state is not None:
-            self._tasks.append(asyncio.create_task(self._follow_states(stub)))
+            self._tasks.append(asyncio.create_task(self._follow_states()))
         await self._first_samples()
 
     async def measure_clock(self) -> None:
@@ -336,7 +342,7 @@ class SwitchReader:
             await asyncio.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
-    async def _stream(self, stub: Any, request: Any, stall_s: float | None) -> Any:
+    async def _stream(self, stub: Any, request: Any, stall_s: float) -> Any:
         """Yield the responses to a subscription.
 
         Raises:
@@ -368,8 +374,16 @@ class SwitchReader:
         arrived_ns = self.clock.to_device(monotonic_ns())
         self.take(notification.timestamp, found, arrived_ns=arrived_ns)
 
-    async def _follow_states(self, stub: Any) -> None:
-        """Follow whether ports are up, while the switch reports it."""
+    async def _follow_states(self) -> None:
+        """Follow whether ports are up, while the switch reports it.
+
+        This has its own connection: SONiC ends a subscription if there is another
+        one on the same connection.
+        """
+        async with _open_channel(self.target) as channel:
+            await self._follow_states_through(pb_grpc.gNMIStub(channel))
+
+    async def _follow_states_through(self, stub: Any) -> None:
         target, state = self.target, self.target.mapping.state
         assert state is not None
         matcher = PathMatcher(
@@ -379,10 +393,15 @@ class SwitchReader:
         pause_s = _FIRST_PAUSE_S
         request = subscription(target.mapping, state.target, paths, mode=pb.ON_CHANGE)
         while True:
-            with suppress(grpc.aio.AioRpcError):
-                async for response in self._stream(stub, request, None):
-                    pause_s = _FIRST_PAUSE_S
-                    self._take_states(response.update, matcher, state.down)
+            try:
+                async with aclosing(self._stream(stub, request, _STATES_S)) as stream:
+                    async for response in stream:
+                        pause_s = _FIRST_PAUSE_S
+                        self._take_states(response.update, matcher, state.down)
+            except TimeoutError:
+                continue
+            except grpc.aio.AioRpcError as error:
+                log.info("states ended switch=%s %s", target.switch, error.code().name)
             await asyncio.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
@@ -438,7 +457,7 @@ def _get(mapping: TelemetryMapping, path: Elements, target: str | None) -> Any:
 
 
 def _open_channel(target: Target) -> grpc.aio.Channel:
-    """Return a channel to the gNMI server of a switch.
+    """Return a channel with its own connection to the gNMI server of a switch.
 
     Raises:
         FabricError: If a certificate cannot be read.
@@ -448,6 +467,8 @@ def _open_channel(target: Target) -> grpc.aio.Channel:
         ("grpc.max_receive_message_length", _MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", 10_000),
         ("grpc.enable_http_proxy", 0),
+        # Without this, channels to the same address share a connection.
+        ("grpc.use_local_subchannel_pool", 1),
     ]
     if given.server_name is not None:
         options.append(("grpc.ssl_target_name_override", given.server_name))
