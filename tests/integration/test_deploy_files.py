@@ -328,11 +328,15 @@ def test_every_mounted_file_exists() -> None:
     assert home == f"{provider['options']['path']}/chakram-run.json"
     assert home.rpartition("/")[2] in names
     # Rules are where the configuration looks for them.
-    (pattern,) = load("prometheus/prometheus.yml")["rule_files"]
+    settings = load("prometheus/prometheus.yml")
+    (pattern,) = settings["rule_files"]
     rules = mounted[f"/etc/prometheus/{pattern.partition('/')[0]}"]
     assert [path.name for path in rules.glob(pattern.partition("/")[2])] == [
         "chakram.yaml"
     ]
+    # So are lists of agents.
+    (found,) = settings["scrape_configs"][1]["file_sd_configs"][0]["files"]
+    assert f"/etc/prometheus/{found.partition('/')[0]}" in mounted
     # Who checks asks for every dashboard that there is.
     check = "\n".join(compose["services"]["check"]["command"])
     assert all(name.removesuffix(".json") in check for name in names)
