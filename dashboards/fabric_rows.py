@@ -100,17 +100,15 @@ def _queue_panels() -> Iterator[Panel]:
         query(top(sums("chakram_switch_pause_frames_total", BY_CLASS)), AT_CLASS),
         unit=units.PacketsPerSecond,
     )
+    dropped = sums("chakram_switch_dropped_packets_total", f"{BY_LINK}, reason")
     yield graph(
         "Dropped",
         "Packets dropped by the port that sends into a link, also on arrival there, by "
         "reason.",
         query(
-            top(
-                sums("chakram_switch_dropped_packets_total", f"{BY_LINK}, reason")
-                + " > 0"
-            )
-            + " or vector(0)",
-            f"{AT_LINK}: {{{{reason}}}}",
+            f"label_replace({top(f'{dropped} > 0')} or on () vector(0), "
+            '"reason", "none", "reason", "")',
+            f"{{{{reason}}}} {AT_LINK}",
         ),
         unit=units.PacketsPerSecond,
     )

@@ -18,6 +18,7 @@ import yaml
 from chakram.cli import main
 from chakram.fabric.inventory.listed_hosts import listed_hosts
 from chakram_agent.cli import parser, serve_options
+from dashboards.query_files import all_queries
 from tests.support import REPO_ROOT, missing_program, require
 from tests.unit.metrics.test_state import exposition, full_state
 from tests.waiting import PATIENCE_S
@@ -298,6 +299,34 @@ def test_promtool_tests_of_rules_pass() -> None:
     for group in yaml.safe_load((RULES / "chakram.yaml").read_text("utf-8"))["groups"]:
         for rule in group["rules"]:
             assert (rule.get("record") or rule["alert"]) in tested
+
+
+def test_drops_have_reasons_and_none_are_shown_as_0(tmp_path: Path) -> None:
+    (query,) = [each for each in all_queries() if "dropped_packets" in each.expr]
+    expr = query.substituted(window="4s")
+    place = 'job="j",instance="i",run_id="r",link="a",direction="up"'
+    name = f"chakram_switch_dropped_packets_total{{{place}"
+    test = {
+        "interval": "1s",
+        "input_series": [
+            {"series": f'{name},reason="WRED"}}', "values": "0x10 0+5x30"},
+            {"series": f'{name},reason="no route"}}', "values": "0x40"},
+        ],
+        "promql_expr_test": [
+            {
+                "expr": expr,
+                "eval_time": time,
+                "exp_samples": [{"labels": labels, "value": value}],
+            }
+            for time, labels, value in (
+                ("8s", '{reason="none"}', 0),
+                ("20s", '{link="a",direction="up",reason="WRED"}', 5),
+            )
+        ],
+    }
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump({"evaluation_interval": "1s", "tests": [test]}))
+    promtool("test", "rules", str(file))
 
 
 def test_windows_of_rates_follow_the_scrape_interval() -> None:
