@@ -64,6 +64,7 @@ class AgentMetrics(MetricsState):
         """Start counting for the queue pairs and ports of *plan*."""
         self._rows.begin([plan])
         self.set_nics(plan.ports)
+        self.set_loads(self._agent, ())  # the shards of an earlier run
 
     def update(
         self,

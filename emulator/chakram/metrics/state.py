@@ -118,6 +118,7 @@ class MetricsState:
         self._counts: dict[str, dict[Labels, list[int]]] = {}
         self._sums: dict[str, dict[Labels, float]] = {}
         self._counters: dict[str, Sequence[int]] = {}
+        self._loads: dict[str, dict[int, ShardLoad]] = {}
         self._epoch_s: float | None = None
         self._ranks_of_job: dict[str, int] = {}
         self._nic_agents: set[str] = set()
@@ -500,14 +501,24 @@ class MetricsState:
             self._set("chakram_flows_active", (agent,), max(0, active))
 
     def set_loads(self, agent: str, loads: Sequence[ShardLoad]) -> None:
-        """Set the loads of an agent's shards, and the states of their queue pairs."""
+        """Set the loads of an agent's shards, and the states of their queue pairs.
+
+        A shard whose process has ended is not listed any more. Its last load counts
+        until no shard is left, because sums of counters must not decrease.
+        """
+        with self._lock:
+            known = self._loads.setdefault(agent, {})
+            if not loads:
+                known.clear()
+            known.update((load.shard, load) for load in loads)
+            listed = list(known.values())
 
         def total(name: str) -> int:
-            return sum(getattr(load, name) for load in loads)
+            return sum(getattr(load, name) for load in listed)
 
         limited, failed = total("queue_pairs_limited"), total("queue_pairs_failed")
         at_line = total("queue_pairs") - limited - failed
-        lag_max_ns = max((load.max_lag_ns for load in loads), default=0)
+        lag_max_ns = max((load.max_lag_ns for load in listed), default=0)
         with self._lock:
             for name, value in (
                 ("lag_max_seconds", lag_max_ns * 1e-9),

@@ -65,11 +65,17 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 def load(
-    lag_ns: int, *, rounds: int, late: int, busy_ns: int, pairs: tuple[int, int, int]
+    lag_ns: int,
+    *,
+    rounds: int,
+    late: int,
+    busy_ns: int,
+    pairs: tuple[int, int, int],
+    shard: int = 0,
 ) -> ShardLoad:
     """Return a load; *pairs*: all queue pairs, those limited, those failed."""
     return ShardLoad(
-        shard=0,
+        shard=shard,
         wall_ns=10**9,
         cpu_ns=10**9,
         max_lag_ns=lag_ns,
@@ -239,7 +245,12 @@ def test_counters_of_agents_have_metric_names_and_units() -> None:
                 1_000_000, rounds=60, late=4, busy_ns=200_000_000, pairs=(9_000, 30, 0)
             ),
             load(
-                2_000_000, rounds=40, late=0, busy_ns=300_000_000, pairs=(1_000, 0, 2)
+                2_000_000,
+                rounds=40,
+                late=0,
+                busy_ns=300_000_000,
+                pairs=(1_000, 0, 2),
+                shard=1,
             ),
         ],
     )
@@ -262,6 +273,21 @@ def test_counters_of_agents_have_metric_names_and_units() -> None:
     drift = found["chakram_agent_clock_drift_ratio", ("a",)]
     assert drift == pytest.approx(2.5e-6)
     assert found["chakram_agent_up", ("a",)] == 1
+
+
+def test_rounds_of_a_shard_that_has_ended_count() -> None:
+    """A sum that decreased would be a reset for Prometheus."""
+    state = MetricsState("r1")
+    some = {"late": 0, "busy_ns": 10**9, "pairs": (10, 0, 0)}
+    loads = [load(1000, rounds=50, shard=shard, **some) for shard in range(2)]
+    state.set_loads("a", loads)
+    state.set_loads("a", [load(1000, rounds=60, shard=1, **some)])
+    found = samples(state)
+    assert found["chakram_generator_rounds_total", ("a",)] == 110
+    assert found["chakram_generator_busy_seconds_total", ("a",)] == 2
+    assert found["chakram_queue_pairs", ("a", "at_line")] == 20
+    state.set_loads("a", [])
+    assert samples(state)["chakram_queue_pairs", ("a", "at_line")] == 0
 
 
 def test_counters_in_another_layout_are_refused() -> None:
