@@ -14,7 +14,7 @@ _SIOCETHTOOL = 0x8946
 _GSTRINGS, _GSTATS, _GSSET_INFO = 0x1B, 0x1D, 0x37
 _STATISTICS = 1  # ETH_SS_STATS
 _NAME_BYTES = 32
-_MOST_STATISTICS = 20_000
+_MOST_STATISTICS = _SPARE = 20_000
 
 
 def ask(name: str, request: bytes) -> bytes | None:
@@ -31,7 +31,11 @@ def ask(name: str, request: bytes) -> bytes | None:
 
 
 def statistics(name: str) -> dict[str, int]:
-    """Return the statistics of an interface's driver, which are empty without any."""
+    """Return the statistics of an interface's driver, which are empty without any.
+
+    They are also empty if their number changes in between, for example because the
+    interface gets more queues. The kernel then writes all of the new number.
+    """
     head = struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _STATISTICS, 0)
     answer = ask(name, head)
     if answer is None:
@@ -40,9 +44,16 @@ def statistics(name: str) -> dict[str, int]:
     if not mask or not 0 < count <= _MOST_STATISTICS:
         return {}
     head = struct.pack("=III", _GSTRINGS, _STATISTICS, count)
-    texts = ask(name, head + bytes(_NAME_BYTES * count))
-    values = ask(name, struct.pack("=II", _GSTATS, count) + bytes(8 * count))
+    room = count + _SPARE
+    texts = ask(name, head + bytes(_NAME_BYTES * room))
+    values = ask(name, struct.pack("=II", _GSTATS, count) + bytes(8 * room))
     if texts is None or values is None:
+        return {}
+    (named,), (counted,) = (
+        struct.unpack_from("=I", texts, 8),
+        struct.unpack_from("=I", values, 4),
+    )
+    if named != count or counted != count:
         return {}
     return {
         texts[at : at + _NAME_BYTES].split(b"\0")[0].decode("ascii", "replace"): value
