@@ -34,10 +34,10 @@ def export(
 ) -> None:
     """Write dashboards, rules and a Prometheus configuration."""
     rules = packaged("dashboards/rules/chakram.yaml")
+    settings = packaged("deploy/prometheus/prometheus.yml")
     written = copy_files(
         files_below("dashboards/grafana", folder / "grafana")
-        | {folder / "rules" / rules.name: rules}
-        | files_below("deploy/prometheus", folder),
+        | {folder / "rules" / rules.name: rules, folder / settings.name: settings},
         force=force,
     )
     if as_json:
