@@ -119,14 +119,21 @@ def read_counters(
 def counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     """Return by how much the counters increased, under their `NAMES`.
 
-    A counter that became smaller has 32 bits and has wrapped once.  Absent counters and
-    counters with an absent addend are omitted.
+    A counter of 32 bits may have wrapped once.  A counter that became smaller for
+    another reason was reset.  It is omitted, as are absent counters, and counters
+    with such an addend.
     """
+    known = before.keys() & after.keys()
+    reset = {
+        name
+        for name in known
+        if after[name] < before[name] and not _wraps(before[name], after[name])
+    }
     grown = {
         name: (after[name] - before[name]) % _NARROW
         if after[name] < before[name]
         else after[name] - before[name]
-        for name in before.keys() & after.keys()
+        for name in known - reset
     }
     found = {
         name: sum(grown[each] for each in own)
@@ -138,9 +145,13 @@ def counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, in
             found[name] = _WORD_BYTES * grown[words]
     for name, pattern in OF_INTERFACE.items():
         added = [value for each, value in grown.items() if pattern.fullmatch(each)]
-        if added:
+        if added and not any(pattern.fullmatch(each) for each in reset):
             found[name] = sum(added)
     return found
+
+
+def _wraps(before: int, after: int) -> bool:
+    return _NARROW // 2 <= before < _NARROW and after < _NARROW // 2
 
 
 def _present(

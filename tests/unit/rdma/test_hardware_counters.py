@@ -54,6 +54,14 @@ def test_counters_of_32_bits_may_wrap() -> None:
     assert counted(before, after) == {"nak_rx": 7}
 
 
+@pytest.mark.parametrize("before", [1000, 2**32 + 5])
+def test_counters_that_were_reset_are_absent(before: int) -> None:
+    """A driver that was loaded again begins at 0."""
+    assert counted({"packet_seq_err": before}, {"packet_seq_err": 4}) == {}
+    both = {"rx_prio3_pause": before, "rx_prio4_pause": 0}
+    assert counted(both, dict.fromkeys(both, 4)) == {}
+
+
 def test_words_of_the_port_are_four_bytes() -> None:
     words = {"port_xmit_data": 10}
     assert counted({"port_xmit_data": 0}, words) == {"bytes_tx": 40}
