@@ -273,7 +273,7 @@ def test_hosts_that_are_given_read_the_switch_between_them(
     assert links["h1:eth0"].pauses
     # The last metrics have what arrived after the traffic.
     marked = re.findall(
-        r'^chakram_switch_marked_packets_total\{.*link="h0-s0",direction="down",.*\} '
+        r'^chakram_switch_marked_packets_total\{.*direction="down",link="h0-s0",.*\} '
         r"(\S+)$",
         (ran.directory / "metrics.txt").read_text(),
         re.MULTILINE,

@@ -64,7 +64,7 @@ def test_agent_serves_its_counters_but_no_metrics_of_runs() -> None:
 
 def test_nothing_is_in_flight_or_sent_after_a_run_that_ended_early() -> None:
     metrics = AgentMetrics("127.0.0.1:0")
-    metrics.start()
+    metrics.server.start()
     plan = ring_plan()
     rank, pair = plan.ranks[0], plan.ranks[0].queue_pairs[0]
 
@@ -79,20 +79,20 @@ def test_nothing_is_in_flight_or_sent_after_a_run_that_ended_early() -> None:
         ended = snapshot(flows_started=5, flows_completed=3)
         metrics.update(ended, sampled(1, 0), totals=ended.values)
         metrics.update(ended, sampled(10**9 + 1, 1000), totals=ended.values)
-        found = scrape(metrics.url)
+        found = scrape(metrics.server.url)
         assert found["chakram_flows_active"] == 2
         assert found[rate] == 4 * 1000  # of four shares
         metrics.update(replace(ended, loads=()), RecordRows(), totals=ended.values)
-        found = scrape(metrics.url)
+        found = scrape(metrics.server.url)
         assert found["chakram_flows_active"] == found[rate] == 0
         assert found["chakram_flows_started_total"] == 5
         # The next run.
         begun = snapshot(flows_started=1)
         totals = snapshot(flows_started=6, flows_completed=3)
         metrics.update(begun, RecordRows(), totals=totals.values)
-        assert scrape(metrics.url)["chakram_flows_active"] == 1
+        assert scrape(metrics.server.url)["chakram_flows_active"] == 1
     finally:
-        metrics.close()
+        metrics.server.close()
 
 
 def page(metrics: AgentMetrics, path: str) -> dict[str, Any]:
