@@ -106,13 +106,7 @@ def synthesize_pattern(pattern: Pattern) -> Synthesis:
                     f"repeat{number}.gap", last, duration_ns=pattern.gap_ns
                 )
             if number and pattern.barrier:
-                last = program.collective(
-                    f"repeat{number}.barrier",
-                    last,
-                    CollectiveOp.BARRIER,
-                    group=WORLD,
-                    input_bytes=0,
-                )
+                last = program.barrier(f"repeat{number}.barrier", last, WORLD)
             last = _add_repeat(pattern, program, number, messages, last)
         return program.graph()
 
@@ -189,13 +183,7 @@ def synthesize_collectives(
                         f"{name}.gap", last, duration_ns=gap_ns, stream=number
                     )
                 if stream.barrier:
-                    last = program.collective(
-                        f"{name}.barrier",
-                        last,
-                        CollectiveOp.BARRIER,
-                        group=group.name,
-                        input_bytes=0,
-                    )
+                    last = program.barrier(f"{name}.barrier", last, group.name)
                 op = CollectiveOp(stream.op)
                 if number in splits:
                     matrix = splits[number][index % len(splits[number])]

@@ -159,6 +159,11 @@ class RankSynthesizer:
             root=root if op in ROOTED else None,
         )
 
+    def barrier(self, name: str, after: After, group: str) -> After:
+        """Add a barrier of a group."""
+        op = CollectiveOp.BARRIER
+        return self.collective(name, after, op, group=group, input_bytes=0)
+
     def uneven_all_to_all(
         self,
         name: str,
