@@ -53,7 +53,7 @@ def host_facts(proc: Path = Path("/proc")) -> dict[str, Any]:
     return {
         "hostname": platform.node(),
         "machine": platform.machine(),
-        "cpu_model": _cpu_model(proc / "cpuinfo"),
+        "cpu_model": _value(proc / "cpuinfo", "model name", "Model", "cpu model"),
         "cores": os.cpu_count(),
         "usable_cores": len(usable_cores()),
         "memory_bytes": _memory_bytes(proc / "meminfo"),
@@ -62,20 +62,18 @@ def host_facts(proc: Path = Path("/proc")) -> dict[str, Any]:
     }
 
 
-def _cpu_model(path: Path) -> str | None:
+def _value(path: Path, *names: str) -> str | None:
+    """Return the value of the first line ``NAME: VALUE`` with one of some names."""
     for line in _lines(path):
         name, _, value = line.partition(":")
-        if name.strip() in ("model name", "Model", "cpu model"):
+        if name.strip() in names:
             return value.strip()
     return None
 
 
 def _memory_bytes(path: Path) -> int | None:
-    for line in _lines(path):
-        parts = line.split()
-        if parts[:1] == ["MemTotal:"] and len(parts) > 1 and parts[1].isdigit():
-            return int(parts[1]) * 1024
-    return None
+    kibibytes = (_value(path, "MemTotal") or "").partition(" ")[0]
+    return int(kibibytes) * 1024 if kibibytes.isdigit() else None
 
 
 def _number(path: Path) -> int | None:
