@@ -30,6 +30,7 @@ from chakram.config.suite import Cell, Plan, Suite
 from chakram.console.summary_document import check_run_document
 from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import ResultsError, RunDirectoryError
+from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.platform_support import module_or_none
 
 COMPLETE = "complete"
@@ -321,15 +322,11 @@ def keep_outcome(folder: Path, run: CellRun, outcome: Mapping[str, Any]) -> None
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    try:
+    with explained_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}.tmp")
         temporary.write_text(json.dumps(document), encoding="utf-8")
         os.replace(temporary, path)
-    except OSError as error:
-        raise RunDirectoryError(
-            str(path), f"cannot be written: {error.strerror}"
-        ) from error
 
 
 def collect(

@@ -31,7 +31,7 @@ from chakram.analysis.comparison import (
 )
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.suite import SHORT_KEYS
-from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.explained_writes import explained_writes
 
 if TYPE_CHECKING:
     from chakram.config.suite import Cell
@@ -106,7 +106,7 @@ def write_rows(folder: Path, made: Sequence[dict[str, Any]]) -> list[Path]:
     columns = list(made[0]) if made else []
     table = pa.table({name: _column([row[name] for row in made]) for name in columns})
     paths = [folder / f"results.{kind}" for kind in ("csv", "json", "parquet")]
-    try:
+    with explained_writes(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path in paths:
             temporary = path.with_suffix(f"{path.suffix}.{os.getpid()}.tmp")
@@ -117,10 +117,6 @@ def write_rows(folder: Path, made: Sequence[dict[str, Any]]) -> list[Path]:
             else:
                 pq.write_table(table, temporary)
             os.replace(temporary, path)
-    except OSError as error:
-        raise RunDirectoryError(
-            str(folder), f"cannot be written: {error.strerror}"
-        ) from error
     return paths
 
 
