@@ -313,9 +313,5 @@ def _among_peers(
 
 def _total(counts: Iterable[int | None]) -> int | None:
     """Return a sum, or None if a count is unknown, as on RDMA NICs."""
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total
+    known = list(counts)
+    return None if None in known else sum(filter(None, known))

@@ -207,7 +207,7 @@ def _row(
         }
         for time_of in references
     )
-    against_bound = _against_bound(records, bounds)
+    against_bound = _compared(records, bounds, limits=True)
     against_alone = (
         _compared(records, alone)
         if first.op is not CollectiveOp.SEND_RECV or not measurements.messages
@@ -293,9 +293,15 @@ def _predictions(
 
 
 def _compared(
-    records: Sequence[CollectiveRecord], times_ns: Mapping[CollectiveKey, int]
+    records: Sequence[CollectiveRecord],
+    times_ns: Mapping[CollectiveKey, int],
+    *,
+    limits: bool = False,
 ) -> tuple[float, float] | None:
-    """Return the means of measured and given times of collectives with a given time."""
+    """Return the means of measured and given times of collectives with a given time.
+
+    If the given times are lower *limits*, none of them exceeds the measured time.
+    """
     pairs = [
         (record.duration_ns, times_ns[record.identity.key])
         for record in records
@@ -303,22 +309,8 @@ def _compared(
     ]
     if not pairs or not any(measured_ns for measured_ns, _ in pairs):
         return None
-    return _mean([pair[0] for pair in pairs]), _mean([pair[1] for pair in pairs])
-
-
-def _against_bound(
-    records: Sequence[CollectiveRecord], bounds_ns: Mapping[CollectiveKey, int]
-) -> tuple[float, float] | None:
-    """Return mean measured time and mean bound, with measured times as upper limits."""
-    found = _compared(records, bounds_ns)
-    if found is None:
-        return None
-    least_ns = [
-        min(bounds_ns[record.identity.key], record.duration_ns)
-        for record in records
-        if bounds_ns.get(record.identity.key)
-    ]
-    return found[0], _mean(least_ns)
+    given_ns = [min(pair) if limits else pair[1] for pair in pairs]
+    return _mean([pair[0] for pair in pairs]), _mean(given_ns)
 
 
 def _due_times(
