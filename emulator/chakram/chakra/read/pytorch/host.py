@@ -76,23 +76,14 @@ def host_node(raw: Any, *, offset: int, source: str) -> HostNode:
     if "attrs" in raw:
         attributes = _attributes(raw["attrs"], where)
         parent = _number(raw, "ctrl_deps", where)
-        inputs = _object(raw, "inputs", where)
-        outputs = _object(raw, "outputs", where)
-        lists = (
-            _list(inputs, "values", where),
-            _list(inputs, "types", where),
-            _list(outputs, "values", where),
-            _list(outputs, "types", where),
-        )
+        sides = [_object(raw, side, where) for side in ("inputs", "outputs")]
+        keys = [(side, key) for side in sides for key in ("values", "types")]
     else:
         attributes = raw
         parent = _number(raw, "parent", where)
-        lists = (
-            _list(raw, "inputs", where),
-            _list(raw, "input_types", where),
-            _list(raw, "outputs", where),
-            _list(raw, "output_types", where),
-        )
+        names = ("inputs", "input_types", "outputs", "output_types")
+        keys = [(raw, key) for key in names]
+    lists = [_list(side, key, where) for side, key in keys]
     rf_id = attributes.get("rf_id", 0)
     return HostNode(
         where=where,
