@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from chakram.foundation.text_escaping import one_line
 
@@ -89,14 +91,8 @@ def _shown(
 def _over(columns: Sequence[tuple[str, int]]) -> str:
     """Return the line with the titles of column blocks."""
     line = ""
-    start = 0
-    while start < len(columns):
-        block = columns[start][0]
-        end = start
-        while end < len(columns) and columns[end][0] == block:
-            end += 1
-        width = sum(width for _, width in columns[start:end])
+    for block, alike in groupby(columns, key=itemgetter(0)):
+        width = sum(width for _, width in alike)
         title = f" {block} "[: width - 1]
         line += title.center(width - 1, "-").rjust(width) if block else " " * width
-        start = end
     return line

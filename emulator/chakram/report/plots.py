@@ -115,7 +115,7 @@ def hover(plot: figure, drawn: Any, tips: list[tuple[str, str]] | str = "@tip") 
 
 
 def set_ticks(axes: Any, unit: str, *, log: bool = False) -> None:
-    """Format the numbers of an axis in their unit."""
+    """Format the numbers of an axis or a color bar in their unit."""
     if unit in TICKS:
         axes.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
     if unit == "bytes":
@@ -144,10 +144,7 @@ def add_color_bar(plot: figure, colors: Any, unit: str, title: str = "") -> None
     look: dict[str, Any] = {"title_text_color": GREY, "major_label_text_color": GREY}
     look |= {"color_mapper": colors, "background_fill_color": None, "width": 12}
     bar = models.ColorBar(title=title or None, **look)
-    if unit in TICKS:
-        bar.formatter = models.CustomJSTickFormatter(code=TICKS[unit])
-    if unit == "bytes":
-        bar.ticker = _size_ticker()
+    set_ticks(bar, unit)
     plot.add_layout(bar, "right")
 
 
