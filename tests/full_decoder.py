@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.read.framing import read_records
 from chakram.chakra.read.rank_decoder import RankDecoder
-from chakram.chakra.read.reader import ReadTrace, read_stream
+from chakram.chakra.read.reader import ReadTrace
 from chakram.foundation.errors import TraceError
+from tests.trace_bytes import read_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,10 +29,11 @@ from typing import Any
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.read.framing import frame, read_records
 from chakram.chakra.read.groups import parse_group_file
-from chakram.chakra.read.reader import ReadTrace, read_profile_stream, read_stream
+from chakram.chakra.read.reader import ReadTrace, read_profile_stream
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import assemble, load_trace_set
 from chakram.foundation.errors import ChakramError
+from tests.trace_bytes import read_stream
 
 MEMORY_BYTES = 200 * 2**20
 SLOWEST_S = 2.0

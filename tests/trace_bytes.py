@@ -9,8 +9,13 @@ from typing import Any
 from chakram.chakra.et_codec import Metadata, NodeType, encode_metadata, encode_node
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.rank_decoder import RankTrace
-from chakram.chakra.read.reader import read_stream
+from chakram.chakra.read.reader import ByteSource, ReadTrace, open_stream, settle
 from chakram.chakra.read.reader_options import ReadOptions
+
+
+def read_stream(stream: ByteSource, *, rank: int, source: str, **how: Any) -> ReadTrace:
+    """Return the trace of one rank. *how* are other arguments of ``open_stream``."""
+    return settle({rank: open_stream(stream, rank=rank, source=source, **how)})[rank]
 
 
 def metadata(version: str = "0.0.4", **attributes: Any) -> bytes:

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.reader import read_stream
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.foundation.errors import UnsupportedTrace
+from tests.trace_bytes import read_stream
 
 
 def varint(value: int) -> bytes:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from chakram.chakra.et_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.groups import encode_group_file, parse_group_file
-from chakram.chakra.read.reader import read_stream
 from chakram.chakra.read.reader_options import DependencyPolicy, ReadOptions
 from chakram.chakra.write.writer import encode_trace
 from chakram.collectives.ops import CollectiveOp
@@ -21,6 +20,7 @@ from chakram.foundation.errors import TraceError
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
+from tests.trace_bytes import read_stream
 
 INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 UINT64 = st.integers(min_value=0, max_value=2**64 - 1)

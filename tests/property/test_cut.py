@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from chakram.chakra.cut.bridge_nodes import bridge
 from chakram.chakra.cut.cut import Cut, CutOptions
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
-from chakram.chakra.read.reader import read_stream
 from chakram.chakra.sets.trace_set import TraceSet, assemble
 from chakram.chakra.write.writer import encode_trace
 from chakram.collectives.groups import WORLD, world_group
@@ -22,6 +21,7 @@ from chakram.trace.node import NodeKind
 from tests.made_graphs import collective, compute, trace
 from tests.random_traces import RandomJob, random_jobs
 from tests.support import examples
+from tests.trace_bytes import read_stream
 
 SMALL = settings(max_examples=examples(60))
 COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.chakra.read.pytorch.kineto import read_profile
-from chakram.chakra.read.reader import read_stream
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.foundation.errors import TraceError
+from tests.trace_bytes import read_stream
 from tests.unit.chakra.read.pytorch.hosts import (
     all_reduce,
     all_to_all,

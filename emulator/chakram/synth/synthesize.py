@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.chakra.read.reader import ReadTrace, read_stream
+from chakram.chakra.read.reader import ReadTrace, open_stream, settle
 from chakram.chakra.sets.trace_set import TraceSet, assemble
 from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.writer import encode_trace, write_trace_set
@@ -204,11 +204,9 @@ def _read_back(synthesis: Synthesis, rank: int) -> ReadTrace:
         producer=synthesis.producer,
         groups=synthesis.descriptions_of(rank),
     )
-    return read_stream(
-        io.BytesIO(b"".join(records)),
-        rank=rank,
-        source=f"synth:{synthesis.kind}.{rank}.et",
-    )
+    stream = io.BytesIO(b"".join(records))
+    source = f"synth:{synthesis.kind}.{rank}.et"
+    return settle({rank: open_stream(stream, rank=rank, source=source)})[rank]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

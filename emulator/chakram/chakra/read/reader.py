@@ -80,41 +80,6 @@ class ReadProfile:
     sha256: str
 
 
-def read_stream(
-    stream: ByteSource,
-    *,
-    rank: int,
-    source: str,
-    options: ReadOptions | None = None,
-    zero_is_a_group: bool = False,
-    profile_of: Callable[[int], ReadProfile | None] | None = None,
-) -> ReadTrace:
-    """Return the trace of one rank from bytes, without the traces of other ranks.
-
-    Args:
-        stream: The bytes, gzipped or not.
-        rank: The rank of the trace, which the file itself does not state.
-        source: Name of the stream, for error messages and warnings.
-        options: Reader options.
-        zero_is_a_group: Whether a group file defines a group ``0``.
-        profile_of: Function that returns the profile of a rank. It is called only for a
-            PyTorch host trace.
-
-    Raises:
-        TraceError: If the trace cannot be read, or the group of an operation is
-            unknown.
-    """
-    opened = open_stream(
-        stream,
-        rank=rank,
-        source=source,
-        options=options,
-        zero_is_a_group=zero_is_a_group,
-        profile_of=profile_of,
-    )
-    return settle({rank: opened})[rank]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTrace:
     """One rank's trace, as far as it can be read without the traces of other ranks.
@@ -141,7 +106,14 @@ def open_stream(
 ) -> OpenTrace:
     """Open the trace of one rank, for ``settle``.
 
-    The arguments are those of ``read_stream``.
+    Args:
+        stream: The bytes, gzipped or not.
+        rank: The rank of the trace, which the file itself does not state.
+        source: Name of the stream, for error messages and warnings.
+        options: Reader options.
+        zero_is_a_group: Whether a group file defines a group ``0``.
+        profile_of: Function that returns the profile of a rank. It is called only for a
+            PyTorch host trace.
 
     Raises:
         TraceError: If the trace cannot be read.

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from chakram.chakra.lint.problems import require_replayable
-from chakram.chakra.read.reader import read_stream
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import TraceSet, load_replicated, load_trace_set
 from chakram.collectives.ops import CollectiveOp
@@ -22,7 +21,7 @@ from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
 from chakram.trace.replication import Replication
 from tests.full_decoder import read_fast, read_fully
-from tests.trace_bytes import collective, first, metadata, node
+from tests.trace_bytes import collective, first, metadata, node, read_stream
 
 READERS = pytest.mark.parametrize(
     "reads",

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from chakram.chakra.read.rank_decoder import RankTrace
-from chakram.chakra.read.reader import read_stream
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.node import NodeKind
+from tests.trace_bytes import read_stream
 
 
 def read(*messages: Any, **options: Any) -> RankTrace:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from chakram.chakra.read.rank_decoder import RankTrace
-from chakram.chakra.read.reader import read_stream
 from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import GarbageTrace
 from chakram.trace.node import NodeKind
+from tests.trace_bytes import read_stream
 
 TENSOR = [7, 8, 0, 1000, 4, "cuda:0"]
 ROOT = {"id": 0, "name": "[pytorch|profiler|execution_trace|process]", "ctrl_deps": 0}

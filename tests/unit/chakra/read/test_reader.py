@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.read.reader import read_stream
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.foundation.errors import (
     GarbageTrace,
@@ -19,7 +18,7 @@ from chakram.foundation.errors import (
     UnsupportedTrace,
 )
 from tests.full_decoder import read_trace
-from tests.trace_bytes import collective, metadata, node
+from tests.trace_bytes import collective, metadata, node, read_stream
 
 FILE = metadata() + node(1) + collective(2, data_deps=[1])
 

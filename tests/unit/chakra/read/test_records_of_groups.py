@@ -13,12 +13,11 @@ import pytest
 from chakram.chakra.et_codec import NodeType, encode_node
 from chakram.chakra.lint.problems import require_replayable
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.reader import read_stream
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.foundation.errors import TraceError
 from tests.full_decoder import read_fast, read_fully
-from tests.trace_bytes import collective, metadata, node
+from tests.trace_bytes import collective, metadata, node, read_stream
 
 READERS = pytest.mark.parametrize(
     "reads",

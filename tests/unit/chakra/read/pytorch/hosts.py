@@ -9,9 +9,10 @@ from typing import Any
 
 from chakram.chakra.read.pytorch.kineto import Profile, read_profile
 from chakram.chakra.read.rank_decoder import RankTrace
-from chakram.chakra.read.reader import ReadProfile, read_stream
+from chakram.chakra.read.reader import ReadProfile
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.trace.node import TraceNode
+from tests.trace_bytes import read_stream
 
 ROOT = 2
 WORLD = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 4}
