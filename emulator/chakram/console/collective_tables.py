@@ -104,14 +104,11 @@ _RANK_COLUMNS = (
 )
 
 
-def render_table(
-    summary: Summary, *, simulated: str = "simulate", width: int | None = None
-) -> str:
+def render_table(summary: Summary, *, width: int | None = None) -> str:
     """Return the whole table with header and footer, without a final newline.
 
     Args:
         summary: Summary to print.
-        simulated: Source of the predictions in the two prediction columns.
         width: Maximum width of tables in characters. None: no limit. Sentences are not
             wrapped (see ``wrapped``).
     """
@@ -121,7 +118,7 @@ def render_table(
     heading, rows = fitted(
         _COLUMNS,
         [
-            _cells(row, simulated, is_sampled=summary.facts.verification.every > 1)
+            _cells(row, is_sampled=summary.facts.verification.every > 1)
             for row in summary.rows
         ],
         width=None if width is None else width - mark_width,
@@ -209,11 +206,11 @@ def _headline(row: SummaryRow, *, job: str) -> str:
     return f"# {job}{row.op}: {row.algorithm}, {groups} of {row.nranks} ranks"
 
 
-def _cells(row: SummaryRow, simulated: str, *, is_sampled: bool) -> list[str]:
+def _cells(row: SummaryRow, *, is_sampled: bool) -> list[str]:
     count = row.size_bytes
     if row.op in DIVIDED:
         count //= row.nranks
-    prediction = row.predictions.get(simulated)
+    prediction = row.predictions.get("simulate")
     completion = row.completion
     return [
         str(row.size_bytes),

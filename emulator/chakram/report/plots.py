@@ -153,12 +153,6 @@ def load_colors(high: float, **look: Any) -> models.LinearColorMapper:
     return models.LinearColorMapper(palette=LOADS, high=high, **{"low": 0, **look})
 
 
-def zero_line(plot: figure, dimension: str = "height") -> None:
-    """Draw a line at zero, by default a vertical one."""
-    line = models.Span(location=0, dimension=dimension, line_color=GREY)
-    plot.add_layout(line)
-
-
 def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
     """Return a heat map of bytes, with a row per sender and a column per receiver.
 

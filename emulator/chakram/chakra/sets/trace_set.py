@@ -156,7 +156,6 @@ def load_replicated(
     rank: int = 0,
     comm_groups: str | Path | None = None,
     kineto: str | Path | None = None,
-    prefix: str | None = None,
     options: ReadOptions | None = None,
 ) -> TraceSet:
     """Return a trace set in which every rank has the trace of one recorded rank.
@@ -167,7 +166,6 @@ def load_replicated(
         rank: The recorded rank.
         comm_groups: As for ``load_trace_set``.
         kineto: As for ``load_trace_set``.
-        prefix: As for ``load_trace_set``.
         options: As for ``load_trace_set``.
 
     Raises:
@@ -178,7 +176,7 @@ def load_replicated(
         dimensions=tuple(replication.dimensions.values()),
         nranks=replication.nranks,
     )
-    with find_trace_set(path, prefix, only=rank) as found:
+    with find_trace_set(path, only=rank) as found:
         traces, file_groups = _read(
             found, (rank,), comm_groups, kineto, options, only=rank
         )

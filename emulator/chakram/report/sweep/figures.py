@@ -353,7 +353,7 @@ def _points(cells: Sequence[str], **look: Any) -> figure:
     """Return an empty figure with a row per cell and a line at zero."""
     rows = models.FactorRange(*reversed(cells))
     plot = plots.new_figure(y_range=rows, **look)
-    plots.zero_line(plot)
+    plot.add_layout(models.Span(location=0, dimension="height", line_color=GREY))
     plot.ygrid.visible = False
     return plot
 
