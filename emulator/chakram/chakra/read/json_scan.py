@@ -127,26 +127,21 @@ class JsonScanner:
             TraceError: As for ``values``, or if there is no such array.
         """
         found = False
-        self._take("{")
-        if self._peek() == "}":
-            self._take("}")
-        else:
-            while True:
-                offset, name = self._value()
-                if not isinstance(name, str):
-                    raise self._garbage(offset, "the name of a member is not a string")
-                self._take(":")
-                if name == key and found:
-                    raise self._garbage(offset, f"{key!r} occurs twice")
-                if name == key and self._peek() == "[":
-                    found = True
-                    yield from self._array()
-                else:
-                    _, value = self._value()
-                    if isinstance(value, str | int | float):
-                        self.members[name] = value
-                if self._take(",", "}") == "}":
-                    break
+        for _ in self._items("{", "}"):
+            offset, name = self._value()
+            if not isinstance(name, str):
+                raise self._garbage(offset, "the name of a member is not a string")
+            self._take(":")
+            if name == key and found:
+                raise self._garbage(offset, f"{key!r} occurs twice")
+            if name == key and self._peek() == "[":
+                found = True
+                for _ in self._items("[", "]"):
+                    yield self._value()
+            else:
+                _, value = self._value()
+                if isinstance(value, str | int | float):
+                    self.members[name] = value
         if self._peek():
             raise self._garbage(
                 self._here(), "there is more text after the end of the object"
@@ -154,15 +149,15 @@ class JsonScanner:
         if not found:
             raise self._garbage(self._offset, f"there is no array {key!r}")
 
-    def _array(self) -> Iterator[tuple[int, Any]]:
-        self._take("[")
-        if self._peek() == "]":
-            self._take("]")
+    def _items(self, opening: str, closing: str) -> Iterator[None]:
+        """Yield at the start of each item of an array or object, and take the rest."""
+        self._take(opening)
+        if self._peek() == closing:
+            self._take(closing)
             return
-        while True:
-            yield self._value()
-            if self._take(",", "]") == "]":
-                return
+        yield
+        while self._take(",", closing) == ",":
+            yield
 
     def _value(self) -> tuple[int, Any]:
         """Return the offset of the next value, and the value."""
