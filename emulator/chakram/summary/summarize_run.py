@@ -46,7 +46,7 @@ from chakram.summary.run_summary import (
 from chakram.summary.summarize_messages import summarize_messages
 
 if TYPE_CHECKING:
-    from chakram.summary.message_summary import MessageSummary, SentMessage
+    from chakram.summary.message_summary import MessageSummary
     from chakram.summary.retransmissions import Traffic
 
 
@@ -74,11 +74,12 @@ def summarize_run(
     facts = measurements.facts
     measured = [record for record in measurements.collectives if record.measured]
     complete = [record for record in measured if record.complete]
-    grouped = _grouped(complete)
-    due_ns = _due_times(measurements.messages)
+    kinds = _by_kind(complete)
+    messages = measurements.messages
+    due_ns = grouped(((each.job, each.size_bytes), each.due_ns) for each in messages)
     rows = tuple(
-        _row(grouped[kind], measurements, predictions or {}, (bound, alone), due_ns)
-        for kind in sorted(grouped)
+        _row(kinds[kind], measurements, predictions or {}, (bound, alone), due_ns)
+        for kind in sorted(kinds)
     )
     bandwidths = [row.busbw for row in rows if row.busbw is not None]
     # A barrier moves no data, so its waits do not depend on the network.
@@ -130,12 +131,12 @@ def summarize_run(
     )
 
 
-def _grouped(
+def _by_kind(
     records: Iterable[CollectiveRecord],
 ) -> dict[tuple[object, ...], list[CollectiveRecord]]:
     """Group records by row of the table, with keys that sort like the rows."""
     number_of = {op: number for number, op in enumerate(CollectiveOp)}
-    grouped: dict[tuple[object, ...], list[CollectiveRecord]] = {}
+    found: dict[tuple[object, ...], list[CollectiveRecord]] = {}
     # Many records share an identity, so find its row only once.
     row_of: dict[int, list[CollectiveRecord]] = {}
     for record in records:
@@ -150,9 +151,9 @@ def _grouped(
                 identity.size_bytes,
                 identity.trace_size_bytes,
             )
-            row = row_of[id(identity)] = grouped.setdefault(kind, [])
+            row = row_of[id(identity)] = found.setdefault(kind, [])
         row.append(record)
-    return grouped
+    return found
 
 
 def _messages(
@@ -311,13 +312,6 @@ def _compared(
         return None
     given_ns = [min(pair) if limits else pair[1] for pair in pairs]
     return _mean([pair[0] for pair in pairs]), _mean(given_ns)
-
-
-def _due_times(
-    messages: Iterable[SentMessage],
-) -> dict[tuple[str, int], list[int | None]]:
-    """Return how long after posting messages were due, by job and size."""
-    return grouped(((each.job, each.size_bytes), each.due_ns) for each in messages)
 
 
 def _against_due(

@@ -84,14 +84,10 @@ class ReadOptions:
     node_limit: int = 10_000_000
 
     def __post_init__(self) -> None:
-        if self.bytes_per_element is not None and self.bytes_per_element < 1:
-            raise ValueError(
-                f"bytes_per_element is {self.bytes_per_element}, but must be at least 1"
-            )
-        if self.duration_unit_ns is not None and self.duration_unit_ns < 1:
-            raise ValueError(
-                f"duration_unit_ns is {self.duration_unit_ns}, but must be at least 1"
-            )
+        for name in ("bytes_per_element", "duration_unit_ns"):
+            unit = getattr(self, name)
+            if unit is not None and unit < 1:
+                raise ValueError(f"{name} is {unit}, but must be at least 1")
         if any(size < 1 for size in self.dimensions):
             raise ValueError(
                 f"dimensions are {self.dimensions}, but must all be at least 1"

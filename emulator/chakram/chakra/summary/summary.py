@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from chakram.chakra.summary.distribution import Distribution, distribution
@@ -199,7 +200,7 @@ def summarize(
         durations={
             kind.name.lower(): spread
             for kind, counts in durations.items()
-            if (spread := distribution(_stated(counts))) is not None
+            if (spread := distribution({**counts, 0: 0})) is not None
         },
         without_duration=_named({kind: durations[kind][0] for kind in NodeKind}),
         dependencies=Dependencies(
@@ -321,16 +322,13 @@ def _groups(
         GroupSummary(
             name=name,
             ranks=groups[name].ranks if name in groups else None,
-            nodes={
-                what: of.sizes.total() for what, of in sorted(used[name], key=_what)
-            },
-            sizes={
-                what: size_bins(of.sizes) for what, of in sorted(used[name], key=_what)
-            },
-            total_bytes=sum(_total(of.sizes) for _, of in used[name]),
-            sent_bytes=sum(of.sent_bytes for _, of in used[name]),
+            nodes={what: of.sizes.total() for what, of in own},
+            sizes={what: size_bins(of.sizes) for what, of in own},
+            total_bytes=sum(_total(of.sizes) for _, of in own),
+            sent_bytes=sum(of.sent_bytes for _, of in own),
         )
         for name in sorted(used, key=_numbers_first)
+        for own in [sorted(used[name], key=itemgetter(0))]
     )
 
 
@@ -338,10 +336,6 @@ def _unused(traffic: Traffic, groups: Mapping[str, ProcessGroup]) -> tuple[str, 
     used = {work.group for work in traffic.work}
     # The group of all ranks always exists, defined or not.
     return tuple(sorted(groups.keys() - used - {WORLD}, key=_numbers_first))
-
-
-def _what(pair: tuple[str, WorkTraffic]) -> str:
-    return pair[0]
 
 
 def _numbers_first(name: str) -> tuple[int, int, str]:
@@ -353,10 +347,6 @@ def _numbers_first(name: str) -> tuple[int, int, str]:
 
 def _total(sizes: Mapping[int, int]) -> int:
     return sum(size * count for size, count in sizes.items())
-
-
-def _stated(durations: Mapping[int, int]) -> dict[int, int]:
-    return {value: count for value, count in durations.items() if value}
 
 
 def _named(counts: Mapping[NodeKind, int]) -> dict[str, int]:
