@@ -10,7 +10,7 @@ from chakram.config.experiment import Experiment
 from chakram.plan.plan import Plan
 from chakram.preparation.job_loading import LoadedJob
 from chakram.preparation.resolved_run import resolve
-from chakram.synth.settings import MoeTrace
+from chakram.synth.settings.training import MoeTrace
 from chakram.synth.synthesize import synthesize
 from chakram.synth.trace_builder import Synthesis
 

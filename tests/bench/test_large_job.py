@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from chakram.synth.settings import MoeTrace
+from chakram.synth.settings.training import MoeTrace
 from chakram.synth.synthesize import synthesize, write_synthesis
 from tests.bench.extent import at_most, sized
 from tests.big_traces import usage_of

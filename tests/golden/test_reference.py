@@ -14,7 +14,7 @@ from chakram.console.collective_tables import render_table
 from chakram.report.trace.document import trace_document
 from chakram.summary.run_summary import Measurements, RunFacts
 from chakram.summary.summarize_run import summarize_run
-from chakram.synth.settings import MoeTrace
+from chakram.synth.settings.training import MoeTrace
 from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from tests.support import REPO_ROOT
 

@@ -11,7 +11,7 @@ import re
 import pytest
 
 from chakram.synth.models import MODELS
-from chakram.synth.settings import SIZE_DISTRIBUTIONS
+from chakram.synth.settings.patterns import SIZE_DISTRIBUTIONS
 from tests.random_traces import (
     mean_size,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from chakram.chakra.summary.summary import summarize
 from chakram.report.trace.page import trace_page
-from chakram.synth.settings import MoeTrace
+from chakram.synth.settings.training import MoeTrace
 from chakram.synth.synthesize import synthesize, synthesized_trace_set
 from tests.axe import axe_violations
 from tests.chromium import open_page, require_chromium

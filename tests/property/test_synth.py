@@ -17,8 +17,8 @@ from chakram.synth.routing import (
     apportion,
     popularity,
 )
-from chakram.synth.settings import KINDS, SynthTrace
-from chakram.synth.settings.base import Routing
+from chakram.synth.settings import KINDS
+from chakram.synth.settings.base import Routing, SynthTrace
 from chakram.synth.synthesize import synthesize, synthesized_trace_set
 
 DEGREE = st.sampled_from([1, 1, 2])

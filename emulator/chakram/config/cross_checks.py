@@ -27,7 +27,7 @@ from chakram.config.transport_checks import (
 )
 from chakram.fabric.fabric_types.base import SIMULATE, FabricKind
 from chakram.settings.located_errors import Location, Mistake
-from chakram.synth.settings import SynthTrace
+from chakram.synth.settings.base import SynthTrace
 from chakram.trace.replication import ALL
 
 Check = Callable[..., Iterable[Mistake]]

@@ -32,7 +32,8 @@ from chakram.settings.quantities import (
     Whole,
     problem,
 )
-from chakram.synth.settings import KINDS, SynthTrace
+from chakram.synth.settings import KINDS
+from chakram.synth.settings.base import SynthTrace
 
 UNNAMED_OPERATIONS = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v",

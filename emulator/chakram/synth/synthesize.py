@@ -18,7 +18,6 @@ from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.writer import encode_trace, write_trace_set
 from chakram.collectives.groups import ProcessGroup
 from chakram.foundation.errors import ConfigError
-from chakram.synth import settings
 from chakram.synth.inference import synthesize_inference, synthesize_kv_cache
 from chakram.synth.patterns import (
     Message,
@@ -31,7 +30,18 @@ from chakram.synth.patterns import (
 )
 from chakram.synth.recorded_splits import read_splits
 from chakram.synth.routing import LawRouter, RecordedRouter, Router
-from chakram.synth.settings.patterns import PatternTrace
+from chakram.synth.settings.base import SynthTrace
+from chakram.synth.settings.inference import InferenceTrace, KvCacheTrace
+from chakram.synth.settings.patterns import (
+    SIZE_DISTRIBUTIONS,
+    CollectivesTrace,
+    IncastTrace,
+    OneToAllTrace,
+    PatternTrace,
+    PermutationTrace,
+    RandomPairsTrace,
+)
+from chakram.synth.settings.training import DenseTrace, MoeTrace
 from chakram.synth.trace_builder import MAX_NODES, Synthesis
 from chakram.synth.training import synthesize_training
 from chakram.trace.alike_ranks import AlikeRanks
@@ -48,7 +58,7 @@ LEAST_RANKS = 16_384
 """Ranks of a set from which this also applies to fewer nodes."""
 
 
-def synthesize(trace: settings.SynthTrace) -> Synthesis:
+def synthesize(trace: SynthTrace) -> Synthesis:
     """Return the synthetic trace with the parameters *trace*.
 
     The same parameters give the same trace on every machine.
@@ -61,19 +71,19 @@ def synthesize(trace: settings.SynthTrace) -> Synthesis:
     if first is not None:
         raise ConfigError(f"{trace.synth}: {first.key}", first.found, first.hint)
     match trace:
-        case settings.MoeTrace():
+        case MoeTrace():
             tokens = trace.micro_batch * trace.sample_tokens // (trace.cp * trace.tp)
             return synthesize_training(trace, _router(trace, tokens))
-        case settings.DenseTrace():
+        case DenseTrace():
             return synthesize_training(trace, None)
-        case settings.InferenceTrace():
+        case InferenceTrace():
             router = None
             if trace.shape.experts:
                 router = _router(trace, trace.tokens // trace.tp)
             return synthesize_inference(trace, router)
-        case settings.KvCacheTrace():
+        case KvCacheTrace():
             return synthesize_kv_cache(trace)
-        case settings.CollectivesTrace():
+        case CollectivesTrace():
             return synthesize_collectives(
                 trace,
                 {
@@ -90,7 +100,7 @@ def synthesize(trace: settings.SynthTrace) -> Synthesis:
             return synthesize_pattern(_pattern(trace))
 
 
-def _router(trace: settings.MoeTrace | settings.InferenceTrace, tokens: int) -> Router:
+def _router(trace: MoeTrace | InferenceTrace, tokens: int) -> Router:
     """Return the routing of the *tokens* that a rank sends to experts."""
     routing, shape = trace.routing, trace.shape
     token_bytes = routing.dispatch_token_bytes(shape, trace.bytes_per_element)
@@ -115,8 +125,8 @@ def _random(seed: int, purpose: str) -> Random:
     return random.Random(f"{seed} {purpose}")
 
 
-def _pattern(trace: settings.SynthTrace) -> Pattern:
-    if isinstance(trace, settings.RandomPairsTrace):
+def _pattern(trace: SynthTrace) -> Pattern:
+    if isinstance(trace, RandomPairsTrace):
         messages = random_messages(
             nranks=trace.ranks,
             count=trace.messages,
@@ -150,16 +160,16 @@ def _pairs(trace: PatternTrace, number: int) -> list[tuple[int, int]]:
     ranks = trace.ranks
     senders: Iterable[int] = range(ranks)
     match trace:
-        case settings.IncastTrace():
+        case IncastTrace():
             receiver = (trace.receiver + (number if trace.rotate else 0)) % ranks
             behind = range(receiver + 1, receiver + trace.senders + 1)
             return [(sender % ranks, receiver) for sender in behind]
-        case settings.PermutationTrace(order="shift"):
+        case PermutationTrace(order="shift"):
             return [(rank, (rank + trace.shift) % ranks) for rank in senders]
-        case settings.PermutationTrace():
+        case PermutationTrace():
             draw = _random(trace.seed, f"permutation {0 if trace.keep else number}")
             return list(enumerate(derangement(ranks, draw)))
-        case settings.OneToAllTrace():
+        case OneToAllTrace():
             senders = (trace.sender,)
     # Neighbors come first, so that destinations differ between senders.
     return [
@@ -169,7 +179,7 @@ def _pairs(trace: PatternTrace, number: int) -> list[tuple[int, int]]:
     ]
 
 
-def _sizes(trace: settings.RandomPairsTrace) -> Callable[[Random], int]:
+def _sizes(trace: RandomPairsTrace) -> Callable[[Random], int]:
     size_bytes = trace.size_bytes
     match trace.sizes:
         case "fixed":
@@ -180,7 +190,7 @@ def _sizes(trace: settings.RandomPairsTrace) -> Callable[[Random], int]:
             # The mean of a log-normal distribution is exp(mu + sigma**2 / 2).
             mu = math.log(size_bytes) - trace.sigma**2 / 2
             return lambda draw: max(1, round(draw.lognormvariate(mu, trace.sigma)))
-    points = settings.SIZE_DISTRIBUTIONS[trace.sizes]
+    points = SIZE_DISTRIBUTIONS[trace.sizes]
     return lambda draw: drawn_size(points, draw)
 
 

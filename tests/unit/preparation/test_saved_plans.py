@@ -13,7 +13,7 @@ from chakram.foundation.errors import PlanError
 from chakram.preparation.job_loading import load_jobs
 from chakram.preparation.resolved_run import load_run
 from chakram.preparation.saved_plans import load_plan, save_plan
-from chakram.synth.settings import MoeTrace
+from chakram.synth.settings.training import MoeTrace
 from chakram.synth.synthesize import synthesize, write_synthesis
 from tests.experiments import planned_run
 from tests.made_plans import collective, program

@@ -10,7 +10,7 @@ import pytest
 from chakram._compiled import status
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweredJob, LoweringOptions, lower_alike, lower_job
-from chakram.synth.settings import DenseTrace, MoeTrace
+from chakram.synth.settings.training import DenseTrace, MoeTrace
 from chakram.synth.synthesize import first_traces, synthesize, synthesized_trace_set
 
 DIMENSIONS = ("tp", "cp", "ep", "fsdp", "dp", "pp")

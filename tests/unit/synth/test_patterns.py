@@ -11,7 +11,7 @@ import pytest
 from chakram.chakra.sets.trace_set import TraceSet
 from chakram.foundation.errors import ConfigError
 from chakram.synth.patterns import derangement, drawn_size
-from chakram.synth.settings import SIZE_DISTRIBUTIONS
+from chakram.synth.settings.patterns import SIZE_DISTRIBUTIONS
 from chakram.trace.node import NodeKind
 from tests.random_traces import (
     mean_size,

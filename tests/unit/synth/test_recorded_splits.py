@@ -9,7 +9,7 @@ import pytest
 
 from chakram.foundation.errors import TraceError
 from chakram.synth.recorded_splits import read_splits
-from chakram.synth.settings import MoeTrace
+from chakram.synth.settings.training import MoeTrace
 from chakram.synth.synthesize import synthesize, write_synthesis
 
 

@@ -26,7 +26,7 @@ from chakram.cli.trace.loading import Force
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from chakram.synth.settings import SynthTrace
+    from chakram.synth.settings.base import SynthTrace
     from chakram.synth.trace_builder import Synthesis
 
 

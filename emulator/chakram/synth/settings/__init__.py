@@ -7,10 +7,9 @@ in all three.
 
 from __future__ import annotations
 
-from chakram.synth.settings.base import SynthProblem, SynthTrace
+from chakram.synth.settings.base import SynthTrace
 from chakram.synth.settings.inference import InferenceTrace, KvCacheTrace
 from chakram.synth.settings.patterns import (
-    SIZE_DISTRIBUTIONS,
     AllToAllTrace,
     CollectivesTrace,
     IncastTrace,
@@ -19,23 +18,6 @@ from chakram.synth.settings.patterns import (
     RandomPairsTrace,
 )
 from chakram.synth.settings.training import DenseTrace, MoeTrace
-
-__all__ = [
-    "KINDS",
-    "SIZE_DISTRIBUTIONS",
-    "AllToAllTrace",
-    "CollectivesTrace",
-    "DenseTrace",
-    "IncastTrace",
-    "InferenceTrace",
-    "KvCacheTrace",
-    "MoeTrace",
-    "OneToAllTrace",
-    "PermutationTrace",
-    "RandomPairsTrace",
-    "SynthProblem",
-    "SynthTrace",
-]
 
 KINDS: dict[str, type[SynthTrace]] = {
     "moe": MoeTrace,
