@@ -28,7 +28,14 @@ _REFUSED = (
     CollectiveOp.GATHER,
     CollectiveOp.SCATTER,
 )
-
+_OF_OPS = {
+    CollectiveOp.ALL_TO_ALL_V: "nodes of uneven all-to-alls: their sizes differ "
+    "between ranks, so ASTRA-sim hangs",
+    **{op: f"nodes of {op}, which ASTRA-sim refuses" for op in _REFUSED},
+    CollectiveOp.BROADCAST: "nodes of broadcast: ASTRA-sim uses the recorded duration, "
+    "or 1 ns",
+}
+"""Text that follows the number of nodes of a collective."""
 
 _COMMUNICATES = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
 _SIMULATED = (NodeType.COMP, NodeType.MEM_LOAD, NodeType.MEM_STORE, *_COMMUNICATES)
@@ -62,29 +69,9 @@ class GraphCompatibility:
 
     def sentences(self) -> list[str]:
         """Return the incompatibilities as sentences."""
-        told = []
-        uneven = self._counts[CollectiveOp.ALL_TO_ALL_V]
-        if uneven:
-            told.append(
-                f"{uneven} nodes of uneven all-to-alls: their sizes differ between "
-                "ranks, so ASTRA-sim hangs"
-            )
-        told += [
-            f"{self._counts[op]} nodes of {op}, which ASTRA-sim refuses"
-            for op in _REFUSED
-            if self._counts[op]
-        ]
-        broadcasts = self._counts[CollectiveOp.BROADCAST]
-        if broadcasts:
-            told.append(
-                f"{broadcasts} nodes of broadcast: ASTRA-sim uses the recorded "
-                "duration, or 1 ns"
-            )
-        if self._untagged:
-            told.append(
-                f"{self._untagged} messages without tags, which abort ASTRA-sim"
-            )
-        return told
+        counts = [(self._counts[op], what) for op, what in _OF_OPS.items()]
+        counts.append((self._untagged, "messages without tags, which abort ASTRA-sim"))
+        return [f"{count} {what}" for count, what in counts if count]
 
 
 class RecordCompatibility:
