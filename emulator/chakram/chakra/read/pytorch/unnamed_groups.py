@@ -344,7 +344,8 @@ def _peers(
                 (each.op, each.size_bytes, each.size_bytes, each.tag),
             )
         return
-    even = _even_part(each, group)
+    is_even = each.op == CollectiveOp.ALL_TO_ALL
+    even = each.size_bytes // group.size if is_even else None
     # For these, only the root's buffer has the size of the whole.
     is_rooted = each.op in (CollectiveOp.GATHER, CollectiveOp.SCATTER)
     size_bytes = 0 if is_rooted else each.size_bytes
@@ -358,13 +359,6 @@ def _peers(
             yield member, (CollectiveOp.ALL_TO_ALL, even, even, None)
         else:
             yield member, (each.op, size_bytes, size_bytes, each.position)
-
-
-def _even_part(each: UnnamedOperation, group: InitialGroup) -> int | None:
-    """Return the bytes to each member of an even all_to_all, or None for others."""
-    if each.op != CollectiveOp.ALL_TO_ALL:
-        return None
-    return each.size_bytes // group.size
 
 
 def _facing(side: Side) -> Side:
