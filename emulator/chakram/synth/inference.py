@@ -141,10 +141,8 @@ def heads_of(position: int, *, heads: int, tp: int) -> range:
 
     One of *tp* and *heads* must divide the other.
     """
-    if tp <= heads:
-        return range(position * heads // tp, (position + 1) * heads // tp)
     first = position * heads // tp
-    return range(first, first + 1)
+    return range(first, max(first + 1, (position + 1) * heads // tp))
 
 
 def synthesize_kv_cache(trace: KvCacheTrace) -> Synthesis:

@@ -27,6 +27,7 @@ from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import TraceError
 from chakram.program.matching import match_ranks
+from chakram.synth.routing import part_sums
 
 _LIMIT_BYTES = 64 * 2**20
 _LARGEST = 2**50
@@ -206,11 +207,6 @@ def _matrix(rows: list[list[Any]], where: str, nranks: int, unit_bytes: int) -> 
                     f"{value} is too large",
                     "use a smaller count: this one exceeds any real buffer",
                 )
-        per_rank = len(row) // nranks
-        matrix.append(
-            tuple(
-                sum(row[first : first + per_rank]) * unit_bytes
-                for first in range(0, len(row), per_rank)
-            )
-        )
+        sums = part_sums(row, len(row) // nranks)
+        matrix.append(tuple(each * unit_bytes for each in sums))
     return tuple(matrix)

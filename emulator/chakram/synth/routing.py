@@ -99,6 +99,12 @@ def apportion(total: int, weights: Sequence[float], *, cap: int) -> list[int]:
     return result
 
 
+def part_sums(numbers: Sequence[int], size: int) -> list[int]:
+    """Return the sums of consecutive parts of *size* numbers."""
+    firsts = range(0, len(numbers), size)
+    return [sum(numbers[first : first + size]) for first in firsts]
+
+
 class Router(Protocol):
     """The bytes that ranks of an expert-parallel group send to each other."""
 
@@ -169,10 +175,7 @@ class LawRouter:
             limit: Maximum number of nodes per token.
         """
         row = self._row(dispatch)
-        copies = [
-            sum(row[first : first + ranks_per_node]) // self.token_bytes
-            for first in range(0, self.nranks, ranks_per_node)
-        ]
+        copies = [each // self.token_bytes for each in part_sums(row, ranks_per_node)]
         able = sum(1 for each in copies if each)
         total = min(self.tokens * min(limit, able), sum(copies))
         found = apportion(total, copies, cap=self.tokens)
@@ -184,12 +187,8 @@ class LawRouter:
     def _row(self, dispatch: int) -> tuple[int, ...]:
         row = self._rows.get(dispatch)
         if row is None:
-            bins, per_rank = self.bins(dispatch), self.experts // self.nranks
-            row = tuple(
-                sum(bins[first : first + per_rank]) * self.token_bytes
-                for first in range(0, self.experts, per_rank)
-            )
-            self._rows[dispatch] = row
+            bins = part_sums(self.bins(dispatch), self.experts // self.nranks)
+            row = self._rows[dispatch] = tuple(each * self.token_bytes for each in bins)
         return row
 
 
