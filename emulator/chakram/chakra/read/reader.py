@@ -207,16 +207,6 @@ def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
     return ReadProfile(profile=profile, sha256=digest.hexdigest())
 
 
-def form_of(stream: ByteSource, source: str) -> Form:
-    """Return the format of a file.
-
-    Raises:
-        TraceError: If the file cannot be decompressed.
-    """
-    form, _ = _recognized(_plain(_chunks(stream), source), source)
-    return form
-
-
 def start_of(stream: ByteSource, source: str) -> tuple[Form, bytes]:
     """Return the format of a file, and its first decompressed bytes.
 

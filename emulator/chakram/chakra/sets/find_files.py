@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from chakram.chakra.read.eras import FirstRecord, Form, classify_first_record
-from chakram.chakra.read.reader import JSON_RECORDS, form_of, records_of, refuse_form
+from chakram.chakra.read.reader import JSON_RECORDS, records_of, refuse_form, start_of
 from chakram.chakra.sets.file_stores import ArchiveStore, FolderStore, Store, is_archive
 from chakram.foundation.errors import TraceError, UnsupportedTrace
 
@@ -333,7 +333,7 @@ def _refuse_other_forms(store: Store) -> None:
 
 def _form(store: Store, name: str) -> Form:
     with store.open(name) as stream:
-        return form_of(stream, f"{store.place}/{name}")
+        return start_of(stream, f"{store.place}/{name}")[0]
 
 
 def _fits(prefix: str, wanted: str | None) -> bool:
