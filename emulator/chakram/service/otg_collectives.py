@@ -180,34 +180,32 @@ def read_collectives(
     """
     plan = CollectivePlan()
     reader.text("name")
-    reader.choice("transport", {"rocev2": 0}, "rocev2")
+    reader.choice("transport", ("rocev2",), "rocev2")
     modes = {"async": "free", "sync": "barrier"}
     plan.sync = modes[reader.choice("send_mode", modes, "async")]
     _only_zero(reader, "sync_rank_interval_ms")
-    mode = reader.choice("stage_mode", {"sequential": 0, "llm": 0}, "sequential")
+    mode = reader.choice("stage_mode", ("sequential", "llm"), "sequential")
     loops = reader.whole("stage_loop_count", 1, 1, 1000)
     first = reader.whole("llm_index", 1, 1, 1000) if mode == "llm" else 0
     reader.skip("llm_index")
-    names: set[str] = set()
     for each in reader.many("stages"):
         stage = _stage(each, ports, transport, family)
-        if stage.name in names:
-            reader.wrong.append(f"{each.at('name')}: {stage.name:.60} is used twice")
-        names.add(stage.name)
+        if any(stage.name == other.name for other in plan.stages):
+            each.note_wrong("name", f"{stage.name:.60} is used twice")
         plan.stages.append(stage)
     for name in ("iteration_recording", "tail_latency_recording", "tail_latency_cdf"):
         for setting in reader.one(name):
             if setting.data.get("enable"):
-                reader.unable.append(f"{setting.at('enable')}: is not supported")
+                setting.note_unable("enable")
             setting.skip(*setting.data)
     numbers = range(len(plan.stages))
     if not numbers:
-        reader.wrong.append(f"{reader.at('stages')}: is empty")
+        reader.note_wrong("stages", "is empty")
     elif loops * len(numbers) > _MOST_RUNS:
         reader.wrong.append(f"{reader.path}: needs more than {_MOST_RUNS} runs")
         loops = 1
     elif first >= len(numbers):
-        reader.wrong.append(f"{reader.at('llm_index')}: is not below {len(numbers)}")
+        reader.note_wrong("llm_index", f"is not below {len(numbers)}")
     plan.order = [(number, 1) for number in numbers[:first]] + [
         (number, loop) for loop in range(1, loops + 1) for number in numbers[first:]
     ]
@@ -217,7 +215,7 @@ def read_collectives(
 def _only_zero(reader: ConfigReader, name: str) -> None:
     """Note that a number other than 0 is not supported."""
     if reader.number(name, 0, 0, 1 << 32):
-        reader.unable.append(f"{reader.at(name)}: is not supported")
+        reader.note_unable(name)
 
 
 def _stage(
@@ -228,7 +226,7 @@ def _stage(
 ) -> Stage:
     stage = Stage(name=reader.text("name"), count=10, interval_ms=1000)
     if reader.data.get("bg_flow_names"):
-        reader.unable.append(f"{reader.at('bg_flow_names')}: is not supported")
+        reader.note_unable("bg_flow_names")
     reader.skip("bg_flow_names")
     given = [_algorithm(each) for each in reader.one("algorithm")]
     choice = given[0] if given else ("all_reduce", "ring")
@@ -240,39 +238,32 @@ def _stage(
         own = [_policy(policy, family) for policy in each.one("rocev2")]
         policies.append(own[0] if own else _POLICY)
         if {*found.locations} & taken:
-            place = each.at("device_names")
-            reader.unable.append(f"{place}: a port has one rank in each stage")
+            each.note_unable("device_names", "a port has one rank in each stage")
         taken.update(found.locations)
         if any(found.name == other.name for other in stage.communicators):
-            reader.wrong.append(f"{each.at('name')}: {found.name:.60} is used twice")
+            each.note_wrong("name", f"{found.name:.60} is used twice")
         stage.communicators.append(found)
     if reader.data.get("experiment"):
         stage.experiment = reader.text("experiment")
         if stage.communicators or reader.data.get("duration"):
-            reader.wrong.append(
-                f"{reader.at('experiment')}: has its own jobs and iterations"
-            )
+            reader.note_wrong("experiment", "has its own jobs and iterations")
     elif not stage.communicators:
-        reader.wrong.append(f"{reader.at('communicators')}: is empty")
+        reader.note_wrong("communicators", "is empty")
     if any(each != policies[0] for each in policies):
-        reader.unable.append(
-            f"{reader.at('communicators')}: all must have the same rocev2"
-        )
+        reader.note_unable("communicators", "all must have the same rocev2")
     elif policies:
         stage.transport = _merged(transport, policies[0])
     by_op: dict[str, str | None] = {}
     for of in stage.communicators:
         if by_op.setdefault(of.op, of.algorithm) != of.algorithm:
-            reader.unable.append(
-                f"{reader.at('communicators')}: {of.op} must have one algorithm"
-            )
+            reader.note_unable("communicators", f"{of.op} must have one algorithm")
     for duration in reader.one("duration"):
         _duration(duration, stage)
     return stage
 
 
 def _duration(reader: ConfigReader, stage: Stage) -> None:
-    kinds = {"fixed_iterations": 0, "fixed_seconds": 0}
+    kinds = ("fixed_iterations", "fixed_seconds")
     kind = reader.choice("choice", kinds, "fixed_iterations")
     if kind == "fixed_seconds":
         stage.count, stage.seconds = None, 1
@@ -286,15 +277,14 @@ def _duration(reader: ConfigReader, stage: Stage) -> None:
 
 def _algorithm(reader: ConfigReader) -> tuple[str, str | None]:
     """Return collective and algorithm."""
-    known = dict.fromkeys(_ALGORITHMS, 0)
-    word = reader.choice("choice", known, "ring_allreduce")
+    word = reader.choice("choice", _ALGORITHMS, "ring_allreduce")
     phase = reader.choice("phase", _PHASES, "allreduce")
     if word == "all_to_all_direct":
         return "all_to_all", "direct"
     if word == "point_to_point":
         return "broadcast", None
     if word == "dual_tree" and phase != "allreduce":
-        reader.unable.append(f"{reader.at('phase')}: dual_tree has only allreduce")
+        reader.note_unable("phase", "dual_tree has only allreduce")
     return _PHASES[phase], _REDUCTIONS[word]
 
 
@@ -307,25 +297,24 @@ def _communicator(
     name = reader.text("name")
     names = reader.data.get("device_names")
     reader.skip("device_names")
-    place = reader.at("device_names")
     locations: list[str] = []
     if not isinstance(names, list) or not 2 <= len(names) <= len(ports):
-        reader.wrong.append(f"{place}: is not a list of 2 to {len(ports)} names")
+        reader.note_wrong("device_names", f"is not a list of 2 to {len(ports)} names")
     else:
         unknown = [each for each in names if str(each) not in ports]
         if unknown:
-            reader.wrong.append(f"{place}: {unknown[0]!s:.60} has no port")
+            reader.note_wrong("device_names", f"{unknown[0]!s:.60} has no port")
         locations = [ports[str(each)] for each in names if str(each) in ports]
         if len({*locations}) < len(locations):
-            reader.wrong.append(f"{place}: a port is listed twice")
+            reader.note_wrong("device_names", "a port is listed twice")
     own = [_algorithm(each) for each in reader.one("algorithm")]
     op, algorithm = own[0] if own else choice
     if algorithm is None and len(locations) != 2:
-        reader.wrong.append(f"{place}: point_to_point has 2 ranks")
+        reader.note_wrong("device_names", "point_to_point has 2 ranks")
     generations = [_generation(each) for each in reader.one("generation")]
     size_bytes, gap_ms = generations[0] if generations else (160 * _SIZES["gigabit"], 0)
     if size_bytes > _LARGEST:
-        reader.wrong.append(f"{reader.at('generation.data_size')}: is above 1 TiB")
+        reader.note_wrong("generation.data_size", "is above 1 TiB")
     return Communicator(
         name=name,
         job=job,
@@ -347,7 +336,7 @@ def _generation(reader: ConfigReader) -> tuple[int, int]:
         for fixed in gap.only("fixed"):
             gap_ms = fixed.whole("ms", 200, 0, 3_600_000)
     for scheduling in reader.one("qp_scheduling"):
-        scheduling.choice("choice", {"continuous": 0}, "continuous")
+        scheduling.choice("choice", ("continuous",), "continuous")
         scheduling.skip("continuous")
     return size_bytes, gap_ms
 
@@ -355,15 +344,13 @@ def _generation(reader: ConfigReader) -> tuple[int, int]:
 def _policy(reader: ConfigReader, family: str) -> dict[str, Any]:
     """Return the settings of a communicator as those of the section ``transport``."""
     policy = dict(_POLICY)
-    asked = reader.choice("encapsulation", {"ipv4": 0, "ipv6": 0}, family)
+    asked = reader.choice("encapsulation", ("ipv4", "ipv6"), family)
     if asked != family:
-        reader.unable.append(
-            f"{reader.at('encapsulation')}: the fabric has {family} addresses"
-        )
+        reader.note_unable("encapsulation", f"the fabric has {family} addresses")
     mtus = (256, 512, 1024, 2048, 4096)
     mtu = reader.whole("ib_mtu", 4096, 256, 4096)
     if mtu not in mtus:
-        reader.unable.append(f"{reader.at('ib_mtu')}: is not one of {mtus}")
+        reader.note_unable("ib_mtu", f"is not one of {mtus}")
     policy["path_mtu"] = mtu
     pairs: dict[str, Any] = {"count": reader.whole("qps_per_peer", 1, 1, 64)}
     chunk = reader.whole("chunk_size_kb", 1 << 22, 1, 1 << 22)

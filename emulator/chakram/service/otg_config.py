@@ -91,7 +91,6 @@ class OtgPlan:
 
     Attributes:
         locations: Port of the fabric by name of an OTG port.
-        addresses: Addresses of OTG ports.
         ethernets: Name of the port of each Ethernet interface of a device.
         peers: Number of queue pairs by name of a peer, by IP version.
         flows: The flows.
@@ -102,7 +101,6 @@ class OtgPlan:
     """
 
     locations: dict[str, str] = field(default_factory=dict)
-    addresses: dict[str, list[str]] = field(default_factory=dict)
     ethernets: dict[str, str] = field(default_factory=dict)
     peers: dict[str, dict[str, int]] = field(
         default_factory=lambda: {"ipv4": {}, "ipv6": {}}
@@ -227,15 +225,14 @@ class _Converter:
         location = port.text("location")
         if location and location not in self._known:
             known = ", ".join(list(self._known)[:8])
-            self.wrong.append(
-                f"{port.at('location')}: {location:.60} is no port of the fabric; its "
-                f"ports are {known}"
+            port.note_wrong(
+                "location",
+                f"{location:.60} is no port of the fabric; its ports are {known}",
             )
         elif location in self._plan.locations.values():
-            self.wrong.append(f"{port.at('location')}: {location} is used twice")
+            port.note_wrong("location", f"{location} is used twice")
         else:
             self._plan.locations[name] = location
-            self._plan.addresses[name] = []
 
     def _device(self, device: ConfigReader) -> None:
         name = self._unique(device, "name")
@@ -272,10 +269,10 @@ class _Converter:
         ethernet.skip("mac", "mtu")
         port = ""
         for connection in ethernet.one("connection", is_required=True):
-            connection.choice("choice", {"port_name": 0}, "port_name")
+            connection.choice("choice", ("port_name",), "port_name")
             port = connection.text("port_name")
             if port and port not in self._plan.locations:
-                self.wrong.append(f"{connection.at('port_name')}: {port} is unknown")
+                connection.note_wrong("port_name", f"{port} is unknown")
         self._plan.ethernets[name] = port
         for version in ("ipv4", "ipv6"):
             for address in ethernet.many(f"{version}_addresses"):
@@ -286,7 +283,6 @@ class _Converter:
                 if actual is not None and text and text != actual:
                     self._warn(f"port {port} keeps its address {actual}")
                 self._port_of_address[text] = port
-                self._plan.addresses.setdefault(port, []).append(text)
 
     def _interface(
         self, interface: ConfigReader, version: str, own: Mapping[str, tuple[str, str]]
@@ -294,35 +290,29 @@ class _Converter:
         key = f"{version}_name"
         name = interface.text(key)
         if name and name not in own:
-            self.wrong.append(f"{interface.at(key)}: {name:.60} is unknown")
+            interface.note_wrong(key, f"{name:.60} is unknown")
         port, address = own.get(name, ("", ""))
         asked = interface.whole("ib_mtu", 4096, 256, 9216)
         mtu = next(each for each in _MTUS if each <= asked)
         if mtu != asked:
             self._warn(f"the path MTU is {mtu}, the largest up to {asked}")
         if self._plan.transport.setdefault("path_mtu", mtu) != mtu:
-            self.unable.append(
-                f"{interface.at('ib_mtu')}: all interfaces must have the same"
-            )
+            interface.note_unable("ib_mtu", "all interfaces must have the same")
         for peer in interface.many("peers"):
             peer_name = self._unique(peer, "name")
             destination = peer.text("destination_ip_address")
             count = 0
             for queue_pair in peer.many("qps"):
-                ends = (port, address, destination, count)
-                self._queue_pair(queue_pair, *ends)
+                qp_name = self._unique(queue_pair, "qp_name")
+                dscp, ecn = self._connection(queue_pair)
+                self._queue_pairs[qp_name] = _QueuePair(
+                    port, address, destination, count, dscp, ecn
+                )
                 count += 1
             self._plan.peers[version][peer_name] = count
 
-    def _queue_pair(
-        self,
-        queue_pair: ConfigReader,
-        port: str,
-        address: str,
-        destination: str,
-        index: int,
-    ) -> None:
-        name = self._unique(queue_pair, "qp_name")
+    def _connection(self, queue_pair: ConfigReader) -> tuple[int | None, str | None]:
+        """Return DSCP and ECN of a queue pair, as far as it has them."""
         dscp: int | None = None
         ecn: str | None = None
         for kind in queue_pair.one("connection_type"):
@@ -336,16 +326,14 @@ class _Converter:
                         settings.skip(ignored)
                         self._warn(f"{ignored} is chosen by the engine")
                 settings.skip("virtual_address", "remote_key")
-        self._queue_pairs[name] = _QueuePair(
-            port, address, destination, index, dscp, ecn
-        )
+        return dscp, ecn
 
     def _tx_port(self, tx_port: ConfigReader) -> None:
         port = tx_port.text("port_name")
         if port and port not in self._plan.locations:
-            self.wrong.append(f"{tx_port.at('port_name')}: {port:.60} is unknown")
+            tx_port.note_wrong("port_name", f"{port:.60} is unknown")
         for kind in tx_port.one("transmit_type", is_required=True):
-            kind.choice("choice", {"target_line_rate": 0}, "target_line_rate")
+            kind.choice("choice", ("target_line_rate",), "target_line_rate")
             for rate in kind.one("target_line_rate", is_required=True):
                 share = rate.number("value", 100, 1, 100)
                 if share < 100:
@@ -363,40 +351,37 @@ class _Converter:
                 endpoint = self._opposite(ends[0])
                 flow.skip(key)
                 if not endpoint:
-                    self.wrong.append(
-                        f"{flow.at(key)}: is missing, and no queue pair is opposite to "
-                        f"{ends[0]:.60}"
+                    flow.note_wrong(
+                        key,
+                        f"is missing, and no queue pair is opposite to {ends[0]:.60}",
                     )
             else:
                 endpoint = flow.text(key)
             if endpoint and endpoint not in self._queue_pairs:
-                self.wrong.append(f"{flow.at(key)}: {endpoint:.60} is no queue pair")
+                flow.note_wrong(key, f"{endpoint:.60} is no queue pair")
             ends.append(endpoint)
-        pairs = [self._queue_pairs.get(each) for each in ends]
-        if pairs[0] is not None and pairs[0].port != port:
-            self.wrong.append(f"{flow.at('tx_endpoint')}: is not at port {port}")
+        first, second = (self._queue_pairs.get(each) for each in ends)
+        if first is not None and first.port != port:
+            flow.note_wrong("tx_endpoint", f"is not at port {port}")
         known = self._names.setdefault(("tx_endpoint", ends[0]), flow.path)
         if known != flow.path:
-            self.wrong.append(f"{flow.at('tx_endpoint')}: is also that of {known}")
+            flow.note_wrong("tx_endpoint", f"is also that of {known}")
         unit = flow.choice("message_size_unit", _UNITS, "bytes")
         size = flow.whole("message_size", 64, 1, 1 << 32) * _UNITS[unit]
         if size > _LARGEST_MESSAGE:
-            self.wrong.append(f"{flow.at('message_size')}: is above 2 GiB")
+            flow.note_wrong("message_size", "is above 2 GiB")
         word = "write"
         for verb in flow.one("rocev2_verb"):
             word = verb.choice("choice", _VERBS, "write")
             verb.skip("write_with_immediate", "send_with_immediate")
-        if None in pairs or not name:
+        if first is None or second is None or not name:
             return
-        first, second = pairs
-        assert first is not None
-        assert second is not None
         if first.port == second.port:
-            self.wrong.append(f"{flow.at('rx_endpoint')}: is at the same port")
+            flow.note_wrong("rx_endpoint", "is at the same port")
         elif self._port_of_address.get(first.destination) not in (None, second.port):
-            self.wrong.append(
-                f"{flow.at('rx_endpoint')}: is not at the destination of "
-                f"{ends[0]:.60}, {first.destination:.60}"
+            flow.note_wrong(
+                "rx_endpoint",
+                f"is not at the destination of {ends[0]:.60}, {first.destination:.60}",
             )
         self._plan.flows.append(
             OtgFlow(
@@ -418,7 +403,7 @@ class _Converter:
         for port in options.many("per_port_options"):
             name = port.text("port_name")
             if name and name not in self._plan.locations:
-                self.wrong.append(f"{port.at('port_name')}: {name:.60} is unknown")
+                port.note_wrong("port_name", f"{name:.60} is unknown")
             for protocol in port.many("protocols"):
                 found += [self._of_port(each) for each in protocol.only("rocev2")]
         return found
@@ -429,7 +414,7 @@ class _Converter:
             is_on = dcqcn.data.get("enable_dcqcn", True)
             dcqcn.skip("enable_dcqcn", *_DCQCN)
             if not isinstance(is_on, bool):
-                self.wrong.append(f"{dcqcn.at('enable_dcqcn')}: is not true or false")
+                dcqcn.note_wrong("enable_dcqcn", "is not true or false")
             given = {
                 # One of them is a truth value; a profile checks which.
                 name: value if isinstance(value, bool) else numeral(value)
@@ -439,7 +424,7 @@ class _Converter:
             for name, setting in given.items():
                 self._plan.places.setdefault((*_VENDOR, name), dcqcn.at(name))
                 if setting is None:
-                    self.wrong.append(f"{dcqcn.at(name)}: is not a number")
+                    dcqcn.note_wrong(name, "is not a number")
             if is_on:
                 section: dict[str, Any] = {"vendor": given} if given else {}
                 control["congestion_control"] = {"dcqcn": section}
@@ -472,39 +457,35 @@ class _Converter:
         transport = self._plan.transport
         if any(each != controls[0] for each in controls):
             self.unable.append("options.per_port_options: all ports must have the same")
-        control = dict(controls[0]) if controls else {}
-        dscp = {"cnp": control.pop("cnp_dscp")} if "cnp_dscp" in control else {}
-        transport |= control
-        pairs = self._queue_pairs.values()
-        shared: dict[str, set[Any]] = {
-            "ecn": {each.ecn for each in pairs if each.ecn is not None},
-            "rocev2_verb": {each.verb for each in self._plan.flows},
-        }
+        if controls:
+            transport |= controls[0]
+        shares = {each.share for each in self._plan.flows}
         if "congestion_control" in transport:
             self.unable += [
                 f"{place}: must be 100 with DCQCN, which sets the rates"
                 for place in self._slow
             ]
-        else:
-            shared["target_line_rate"] = {each.share for each in self._plan.flows}
-        for name, values in shared.items():
-            if len(values) > 1:
-                self.unable.append(f"{name}: must be the same for all queue pairs")
-            if not values:
-                continue
-            (value, *_) = values
-            if name == "ecn":
-                transport["ecn"] = value
-            elif name == "rocev2_verb":
-                transport["verb"] = value
-            else:
-                # A queue pair sends at this share of the line rate.
-                text = f"{value:.6g}%"
-                transport["congestion_control"] = {"fixed_rate": {"rate": text}}
-        if dscp:
-            transport["dscp"] = dscp
+            shares = set()
+        codes = {each.ecn for each in self._queue_pairs.values()} - {None}
+        if ecn := self._shared("ecn", codes):
+            transport["ecn"] = ecn
+        verbs = {each.verb for each in self._plan.flows}
+        if verb := self._shared("rocev2_verb", verbs):
+            transport["verb"] = verb
+        if share := self._shared("target_line_rate", shares):
+            # A queue pair sends at this share of the line rate.
+            rate = {"rate": f"{share:.6g}%"}
+            transport["congestion_control"] = {"fixed_rate": rate}
+        if "cnp_dscp" in transport:
+            transport["dscp"] = {"cnp": transport.pop("cnp_dscp")}
         if len(self._plan.flows) > MOST_FLOWS:
             self.unable.append(f"stateful_flows: more than {MOST_FLOWS} flows")
+
+    def _shared(self, name: str, values: set[Any]) -> Any:
+        """Return the value that all queue pairs have, or None if none has one."""
+        if len(values) > 1:
+            self.unable.append(f"{name}: must be the same for all queue pairs")
+        return next(iter(values), None)
 
     def _opposite(self, name: str) -> str:
         """Return the queue pair at the other end of a peer; empty if there is none."""
@@ -521,9 +502,7 @@ class _Converter:
         name = reader.text(key)
         known = self._names.setdefault((kind, name), reader.path)
         if name and known != reader.path:
-            self.wrong.append(
-                f"{reader.at(key)}: {name:.60} is also the name of {known}"
-            )
+            reader.note_wrong(key, f"{name:.60} is also the name of {known}")
         return name
 
     def _warn(self, text: str) -> None:

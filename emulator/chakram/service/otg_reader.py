@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 _MOST_DIGITS = 20
@@ -50,7 +50,7 @@ class ConfigReader:
             value = value[0]  # older clients list the only address
         if not isinstance(value, str) or not value or len(value) > 255:
             problem = "is missing" if name not in self.data else "is not a text"
-            self.wrong.append(f"{self.at(name)}: {problem}")
+            self.note_wrong(name, problem)
             return ""
         return value
 
@@ -61,10 +61,10 @@ class ConfigReader:
         self._known.add(name)
         value = numeral(self.data.get(name, default))
         if value is None:
-            self.wrong.append(f"{self.at(name)}: is not a number")
+            self.note_wrong(name, "is not a number")
             return least
         if not least <= value <= most:
-            self.wrong.append(f"{self.at(name)}: is not {least:g} to {most:g}")
+            self.note_wrong(name, f"is not {least:g} to {most:g}")
             return least
         return value
 
@@ -72,21 +72,20 @@ class ConfigReader:
         """Return a whole number, or the least after noting that it is wrong."""
         value = self.number(name, default, least, most)
         if value != int(value):
-            self.wrong.append(f"{self.at(name)}: is not a whole number")
+            self.note_wrong(name, "is not a whole number")
         return int(value)
 
-    def choice(self, name: str, values: Mapping[str, Any], default: str | None) -> str:
+    def choice(self, name: str, values: Collection[str], default: str | None) -> str:
         """Return one of some words, or the first after noting another."""
         self._known.add(name)
         value = self.data.get(name, default)
         if value is None:
-            self.wrong.append(f"{self.at(name)}: is missing")
+            self.note_wrong(name, "is missing")
         elif not isinstance(value, str):
-            self.wrong.append(f"{self.at(name)}: is not a text")
+            self.note_wrong(name, "is not a text")
         elif value not in values:
-            self.unable.append(
-                f"{self.at(name)}: {value:.40} is not supported, only "
-                f"{', '.join(values)}"
+            self.note_unable(
+                name, f"{value:.40} is not supported, only {', '.join(values)}"
             )
         else:
             return value
@@ -98,11 +97,11 @@ class ConfigReader:
         if self.data.get(name) is not None:
             yield from self._read(self.data[name], name)
         elif is_required:
-            self.wrong.append(f"{self.at(name)}: is missing")
+            self.note_wrong(name, "is missing")
 
     def only(self, word: str) -> Iterator[ConfigReader]:
         """Check that the choice is *word*, and yield a reader of its object, if any."""
-        self.choice("choice", {word: 0}, word)
+        self.choice("choice", (word,), word)
         yield from self.one(word)
 
     def many(self, name: str) -> Iterator[ConfigReader]:
@@ -110,7 +109,7 @@ class ConfigReader:
         self._known.add(name)
         value = self.data.get(name, [])
         if not isinstance(value, list):
-            self.wrong.append(f"{self.at(name)}: is not a list")
+            self.note_wrong(name, "is not a list")
             return
         for index, each in enumerate(value):
             yield from self._read(each, f"{name}[{index}]")
@@ -129,6 +128,14 @@ class ConfigReader:
         for name in self.data:
             if name not in self._known and self.data[name] not in (None, [], {}):
                 self.unable.append(f"{self.at(str(name)[:60])}: is not supported")
+
+    def note_wrong(self, name: str, found: str) -> None:
+        """Note a mistake at a key."""
+        self.wrong.append(f"{self.at(name)}: {found}")
+
+    def note_unable(self, name: str, found: str = "is not supported") -> None:
+        """Note that the value of a key is not supported."""
+        self.unable.append(f"{self.at(name)}: {found}")
 
     def at(self, name: str) -> str:
         """Return the place of a key."""
