@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -25,27 +24,14 @@ from starlette.routing import Route
 
 import chakram
 from chakram.foundation.errors import ChakramError, ConfigError, InputError
-from chakram.service.access import (
-    COOKIE,
-    LOCAL,
-    User,
-)
-from chakram.service.api_models import (
-    MOST_TEXT,
-    RunRequest,
-    TagsRequest,
-    openapi,
-)
+from chakram.service.access import COOKIE, LOCAL, READ, RUN, User
+from chakram.service.api_models import MOST_TEXT, RunRequest, TagsRequest, openapi
 from chakram.service.otg_server import CHANGING, REST, answer, failure
 from chakram.service.pages import Pages
 from chakram.service.rendering import COMPARISONS, HTML, VIEWS, Renderer, View
 from chakram.service.request_guard import Door, Guard
 from chakram.service.run_store import STATES, StoredRun
-from chakram.service.submissions import (
-    Submission,
-    check_submission,
-    fabric_names,
-)
+from chakram.service.submissions import Submission, check_submission, fabric_names
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -63,10 +49,10 @@ _OUTPUT_BYTES = 8 << 20
 _REPORT_POLICY = "sandbox allow-scripts allow-popups; default-src 'self' data: blob: "
 _REPORT_POLICY += "'unsafe-inline' 'unsafe-eval'"
 
-Handler = Callable[["Application", "Request"], Awaitable[Response]]
+Handler = Callable[["Request"], Awaitable[Response]]
 
 
-class HttpProblem(Exception):
+class HttpProblem(ChakramError):
     """An answer that reports an error.
 
     Args:
@@ -79,30 +65,8 @@ class HttpProblem(Exception):
     def __init__(
         self, status: int, where: str, found: str, hint: str | None = None
     ) -> None:
-        super().__init__(found)
+        super().__init__(where, found, hint)
         self.status = status
-        self.document = {"error": {"where": where, "found": found, "hint": hint}}
-
-
-def _route(may_run: bool = False) -> Callable[[Handler], Handler]:
-    """Return a decorator for handlers of users who may run experiments."""
-
-    def decorate(handler: Handler) -> Handler:
-        @wraps(handler)
-        async def checked(self: Application, request: Request) -> Response:
-            user = self.user_of(request)
-            if user is None:
-                raise HttpProblem(
-                    401, "token", "is missing or wrong", "send Authorization: Bearer"
-                )
-            if may_run and not user.may_run:
-                raise HttpProblem(403, "role", f"{user.name} may only read")
-            request.state.user = user
-            return await handler(self, request)
-
-        return checked
-
-    return decorate
 
 
 @dataclass(slots=True, eq=False)
@@ -130,28 +94,28 @@ class Application:
         """Return the application for a server."""
         routes = [
             *(self._otg_route(*key) for key in REST if self.engine is not None),
-            self._at(f"{API}/openapi.json", self.openapi),
-            self._at(f"{API}/version", self.version),
-            self._at(f"{API}/runs", self.runs, "GET"),
-            self._at(f"{API}/runs", self.submit, "POST"),
+            self._at(f"{API}/openapi.json", self.openapi, role=None),
+            self._at(f"{API}/version", self.version, role=None),
+            self._at(f"{API}/runs", self.runs),
+            self._at(f"{API}/runs", self.submit, "POST", role=RUN),
             self._at(f"{API}/check", self.check, "POST"),
             self._at(f"{API}/fabrics", self.fabrics),
             self._at(f"{API}/compare", self.compare),
-            self._at(f"{API}/runs/{{id}}", self.run, "GET"),
-            self._at(f"{API}/runs/{{id}}", self.cancel, "DELETE"),
-            self._at(f"{API}/runs/{{id}}", self.change_tags, "PATCH"),
+            self._at(f"{API}/runs/{{id}}", self.run),
+            self._at(f"{API}/runs/{{id}}", self.cancel, "DELETE", role=RUN),
+            self._at(f"{API}/runs/{{id}}", self.change_tags, "PATCH", role=RUN),
             self._at(f"{API}/runs/{{id}}/events", self.events),
             self._at(f"{API}/runs/{{id}}/output", self.output),
             self._at(f"{API}/runs/{{id}}/experiment", self.experiment),
             self._at(f"{API}/runs/{{id}}/views/{{view}}", self.view),
-            self._at("/login", self.login_page, "GET"),
-            self._at("/login", self.login, "POST"),
-            self._at("/static/{name}", self.static),
+            self._at("/login", self.login_page, role=None),
+            self._at("/login", self.login, "POST", role=None),
+            self._at("/static/{name}", self.static, role=None),
             self._at("/", self.home),
-            self._at("/new", self.new_page, "GET"),
-            self._at("/new", self.new, "POST"),
-            self._at("/runs/{id}", self.run_page, "GET"),
-            self._at("/runs/{id}", self.act_on_run, "POST"),
+            self._at("/new", self.new_page, role=RUN),
+            self._at("/new", self.new, "POST", role=RUN),
+            self._at("/runs/{id}", self.run_page),
+            self._at("/runs/{id}", self.act_on_run, "POST", role=RUN),
             self._at("/compare", self.compare_page),
         ]
         handlers: Any = {HTTPException: self._unrouted}
@@ -168,27 +132,35 @@ class Application:
         return tokens.find(token.strip()) if token else None
 
     def _at(
-        self,
-        path: str,
-        handler: Callable[[Request], Awaitable[Response]],
-        method: str = "GET",
+        self, path: str, handler: Handler, method: str = "GET", role: str | None = READ
     ) -> Route:
+        """Return the route of a handler, which needs a role, or no user at all."""
         is_page = not path.startswith(API)
 
         async def reply(request: Request) -> Response:
             try:
+                if role is not None:
+                    request.state.user = self._user_with(role, request)
                 return await handler(request)
             except HttpProblem as problem:
                 if is_page and problem.status == 401:
                     return RedirectResponse("/login", 303)
-                return self._failed(is_page, problem.status, problem.document)
+                return self._failed(is_page, problem.status, problem, problem.hint)
             except ChakramError as error:
                 status = 422 if isinstance(error, InputError) else 503
-                document = {"where": error.where, "found": error.found}
-                document["hint"] = error.hint or ""
-                return self._failed(is_page, status, {"error": document})
+                return self._failed(is_page, status, error, error.hint or "")
 
         return Route(path, reply, methods=[method])
+
+    def _user_with(self, role: str, request: Request) -> User:
+        user = self.user_of(request)
+        if user is None:
+            raise HttpProblem(
+                401, "token", "is missing or wrong", "send Authorization: Bearer"
+            )
+        if role == RUN and not user.may_run:
+            raise HttpProblem(403, "role", f"{user.name} may only read")
+        return user
 
     def _otg_route(self, method: str, path: str) -> Route:
         call = REST[method, path]
@@ -205,8 +177,7 @@ class Application:
                 try:
                     document = await _json(request)
                 except HttpProblem as problem:
-                    text = f"request: {problem}"
-                    return JSONResponse(failure(400, [text]), 400)
+                    return JSONResponse(failure(400, [str(problem)]), 400)
             status, found = await answer(engine, call, document)
             return JSONResponse(found, status)
 
@@ -218,16 +189,17 @@ class Application:
         found = "has no such method" if error.status_code == 405 else "does not exist"
         problem = HttpProblem(error.status_code, path[:200], found)
         is_page = not path.startswith(API)
-        answer = self._failed(is_page, problem.status, problem.document)
+        answer = self._failed(is_page, error.status_code, problem, None)
         answer.headers.update(error.headers or {})
         return answer
 
     def _failed(
-        self, is_page: bool, status: int, document: Mapping[str, Any]
+        self, is_page: bool, status: int, error: ChakramError, hint: str | None
     ) -> Response:
         if is_page:
-            return _page(self._pages.problem(status, document["error"]), status)
-        return JSONResponse(document, status)
+            return _page(self._pages.problem(error), status)
+        document = {"where": error.where, "found": error.found, "hint": hint}
+        return JSONResponse({"error": document}, status)
 
     # ---- the API ---------------------------------------------------------------------
 
@@ -239,7 +211,6 @@ class Application:
         """Return the version of Chakram."""
         return JSONResponse({"version": chakram.__version__, "api": 1})
 
-    @_route()
     async def runs(self, request: Request) -> Response:
         """List runs."""
         limit = _whole(request, "limit", 50, most=_MOST_RUNS)
@@ -248,7 +219,6 @@ class Application:
         runs = [run.document() for run in found]
         return JSONResponse({"runs": runs, "next": following})
 
-    @_route(may_run=True)
     async def submit(self, request: Request) -> Response:
         """Queue an experiment."""
         wanted = _model(RunRequest, await _json(request))
@@ -256,25 +226,21 @@ class Application:
         location = {"Location": f"{API}/runs/{run.id}"}
         return JSONResponse(run.document(), 201, headers=location)
 
-    @_route()
     async def check(self, request: Request) -> Response:
         """Check an experiment."""
         wanted = _model(RunRequest, await _json(request))
         await self._checked(wanted)
         return Response(status_code=204)
 
-    @_route()
     async def fabrics(self, _request: Request) -> Response:
         """List the fabrics that experiments can name."""
         in_use = self.queue.reservations() | self.queue.locks()
         return JSONResponse({"fabrics": fabric_names(self.resources), "in_use": in_use})
 
-    @_route()
     async def run(self, request: Request) -> Response:
         """Describe a run."""
         return JSONResponse(self._find(request).document())
 
-    @_route(may_run=True)
     async def cancel(self, request: Request) -> Response:
         """Cancel a run."""
         run = self._find(request)
@@ -282,7 +248,6 @@ class Application:
             raise HttpProblem(409, run.id, f"has ended already ({run.state})")
         return JSONResponse(self._find(request).document(), 202)
 
-    @_route(may_run=True)
     async def change_tags(self, request: Request) -> Response:
         """Change the tags of a run."""
         run = self._find(request)
@@ -290,7 +255,6 @@ class Application:
         self.queue.store.change(run.id, tags=wanted.tags)
         return JSONResponse(self._find(request).document())
 
-    @_route()
     async def events(self, request: Request) -> Response:
         """Stream the events of a run."""
         run = self._find(request)
@@ -310,18 +274,15 @@ class Application:
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
-    @_route()
     async def output(self, request: Request) -> Response:
         """Return the output of a run so far."""
         path = self.queue.output_of(self._find(request).id)
         return PlainTextResponse(_text_of(path))
 
-    @_route()
     async def experiment(self, request: Request) -> Response:
         """Return the experiment of a run."""
         return PlainTextResponse(self._find(request).experiment)
 
-    @_route()
     async def view(self, request: Request) -> Response:
         """Return a result of a run."""
         run = self._find(request)
@@ -333,7 +294,6 @@ class Application:
         )
         return _result(VIEWS[name], made)
 
-    @_route()
     async def compare(self, request: Request) -> Response:
         """Compare two runs."""
         view, made = await self._comparison(request)
@@ -370,18 +330,15 @@ class Application:
         )
         return answer
 
-    @_route()
     async def home(self, request: Request) -> Response:
         """Show the queue and the runs."""
         found = self._search(request, 50)
         return _page(self._pages.home(request.state.user, found, request.query_params))
 
-    @_route(may_run=True)
     async def new_page(self, request: Request) -> Response:
         """Show the form for a new experiment."""
         return _page(self._pages.new(request.state.user, request.query_params))
 
-    @_route(may_run=True)
     async def new(self, request: Request) -> Response:
         """Queue the experiment of the form, or show its mistakes."""
         form = await _form(request)
@@ -403,13 +360,9 @@ class Application:
                 return _page(self._pages.new(user, form, note="It is valid."))
             run = await self._submit(user, wanted)
         except (ConfigError, HttpProblem) as error:
-            text = str(error)
-            if isinstance(error, HttpProblem):
-                text = f"{error.document['error']['where']}: {error}"
-            return _page(self._pages.new(user, form, problem=text), 422)
+            return _page(self._pages.new(user, form, problem=str(error)), 422)
         return RedirectResponse(f"/runs/{run.id}", 303)
 
-    @_route()
     async def run_page(self, request: Request) -> Response:
         """Show a run."""
         run = self._find(request)
@@ -417,7 +370,6 @@ class Application:
         baseline = self.queue.store.last_good(run)
         return _page(self._pages.run(request.state.user, run, output, baseline))
 
-    @_route(may_run=True)
     async def act_on_run(self, request: Request) -> Response:
         """Cancel a run, or change its tags."""
         run = self._find(request)
@@ -429,7 +381,6 @@ class Application:
             self.queue.store.change(run.id, tags=wanted.tags)
         return RedirectResponse(f"/runs/{run.id}", 303)
 
-    @_route()
     async def compare_page(self, request: Request) -> Response:
         """Show a comparison."""
         first, second = self._pair(request)

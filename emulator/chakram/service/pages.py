@@ -23,6 +23,7 @@ from chakram.service.run_store import ENDED, STATES
 from chakram.service.submissions import EXPERIMENTS, VERBS, fabric_names
 
 if TYPE_CHECKING:
+    from chakram.foundation.errors import ChakramError
     from chakram.service.access import User
     from chakram.service.job_queue import JobQueue
     from chakram.service.run_store import StoredRun
@@ -150,11 +151,9 @@ class Pages:
         """Return the page for entering a token."""
         return self._page("login", "Log in", user=None, problem=problem)
 
-    def problem(self, status: int, error: Mapping[str, Any]) -> str:
+    def problem(self, error: ChakramError) -> str:
         """Return the page of an error."""
-        return self._page(
-            "problem", "Problem", user=None, status=status, error=dict(error)
-        )
+        return self._page("problem", "Problem", user=None, error=error)
 
     def _page(self, kind: str, title: str, **values: Any) -> str:
         page: str = self._template.render(
