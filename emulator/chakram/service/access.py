@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,22 +55,20 @@ class Tokens:
     A file has one line per user: name, role, and SHA-256 of the token.
 
     Args:
-        users: Users by the digest of their tokens.
         path: The token file, which is read again when it changes.
+
+    Raises:
+        ConfigError: If it cannot be read or a line is wrong.
     """
 
-    def __init__(self, users: Mapping[str, User], path: Path | None = None) -> None:
-        self._users = dict(users)
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._changed_ns = _changed_ns(path)
+        self._users = self._read()
+        self._changed_ns = self._last_change_ns()
 
-    @classmethod
-    def read(cls, path: Path) -> Tokens:
-        """Read a token file.
-
-        Raises:
-            ConfigError: If it cannot be read or a line is wrong.
-        """
+    def _read(self) -> dict[str, User]:
+        """Return the users by the digest of their tokens."""
+        path = self._path
         data = read_bounded(path, limit_bytes=_FILE_BYTES, error=ConfigError)
         users: dict[str, User] = {}
         for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
@@ -86,30 +83,29 @@ class Tokens:
                     "add users with chakram serve --add-user NAME",
                 )
             users[words[2]] = User(words[0], words[1])
-        return cls(users, path)
+        return users
+
+    def _last_change_ns(self) -> int:
+        try:
+            return self._path.stat().st_mtime_ns
+        except OSError:
+            return -1
 
     def find(self, token: str) -> User | None:
         """Return the user of a token, or None."""
-        changed_ns = _changed_ns(self._path)
-        if self._path is not None and changed_ns != self._changed_ns:
+        changed_ns = self._last_change_ns()
+        if changed_ns != self._changed_ns:
             self._changed_ns = changed_ns
             # Without a valid file, no token is known.
             self._users = {}
             with suppress(ConfigError):
-                self._users = Tokens.read(self._path)._users
+                self._users = self._read()
         digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
         found = None
         for known, user in self._users.items():
             if hmac.compare_digest(known, digest):
                 found = user
         return found
-
-
-def _changed_ns(path: Path | None) -> int:
-    try:
-        return 0 if path is None else path.stat().st_mtime_ns
-    except OSError:
-        return -1
 
 
 def add_user(path: Path, name: str, role: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -24,6 +25,7 @@ from starlette.routing import Route
 
 import chakram
 from chakram.foundation.errors import ChakramError, ConfigError, InputError
+from chakram.foundation.text_escaping import plain
 from chakram.service.access import COOKIE, LOCAL, READ, RUN, User
 from chakram.service.api_models import MOST_TEXT, RunRequest, TagsRequest, openapi
 from chakram.service.otg_server import CHANGING, REST, answer, failure
@@ -197,7 +199,8 @@ class Application:
         self, is_page: bool, status: int, error: ChakramError, hint: str | None
     ) -> Response:
         if is_page:
-            return _page(self._pages.problem(error), status)
+            page = self._pages.page("problem", "Problem", error=error)
+            return _page(page, status)
         document = {"where": error.where, "found": error.found, "hint": hint}
         return JSONResponse({"error": document}, status)
 
@@ -302,23 +305,23 @@ class Application:
     # ---- pages -----------------------------------------------------------------------
 
     async def static(self, request: Request) -> Response:
-        """Return the style sheet or the script of the pages."""
-        found = self._pages.static(request.path_params["name"])
-        if found is None:
+        """Return the script of the pages."""
+        if request.path_params["name"] != "live.js":
             raise HttpProblem(404, "page", "does not exist")
-        text, media_type = found
-        return Response(text, media_type=media_type)
+        text = (files("chakram.service") / "live.js.j2").read_text("utf-8")
+        return Response(text, media_type="text/javascript")
 
     async def login_page(self, _request: Request) -> Response:
         """Ask for a token."""
-        return _page(self._pages.login())
+        return _page(self._pages.page("login", "Log in", problem=""))
 
     async def login(self, request: Request) -> Response:
         """Store the token in a cookie."""
         token = (await _form(request)).get("token", "").strip()
         tokens = self.door.tokens
         if tokens is not None and tokens.find(token) is None:
-            return _page(self._pages.login("This token is not known."), 401)
+            found = "This token is not known."
+            return _page(self._pages.page("login", "Log in", problem=found), 401)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
             COOKIE,
@@ -385,8 +388,14 @@ class Application:
         """Show a comparison."""
         first, second = self._pair(request)
         _, made = await self._comparison(request)
-        text = made.decode("utf-8", "replace")
-        page = self._pages.comparison(request.state.user, first, second, text)
+        page = self._pages.page(
+            "comparison",
+            "Comparison",
+            user=request.state.user,
+            first=first,
+            second=second,
+            output=plain(made.decode("utf-8", "replace")),
+        )
         return _page(page)
 
     # ---- helpers ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
 if TYPE_CHECKING:
@@ -53,11 +54,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in scope["headers"]
-        }
-        refusal = self._refusal(scope["method"], headers)
+        refusal = self._refusal(scope["method"], Headers(scope=scope))
         if refusal is not None:
             document = {"error": {"where": "request", "found": refusal, "hint": None}}
             await JSONResponse(document, 403)(scope, receive, send)
@@ -65,14 +62,9 @@ class Guard:
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                sent = {name.lower() for name, _ in message["headers"]}
-                extra = [
-                    (name.lower().encode(), value.encode())
-                    for name, value in _HEADERS.items()
-                ]
-                if b"content-security-policy" not in sent:
-                    extra.append((b"content-security-policy", _POLICY.encode()))
-                message = {**message, "headers": [*message["headers"], *extra]}
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers.setdefault("Content-Security-Policy", _POLICY)
             await send(message)
 
         await self._app(scope, receive, with_headers)

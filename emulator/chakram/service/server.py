@@ -136,7 +136,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
         RunDirectoryError: If the folder cannot be used, or another service uses it.
     """
     settings.check()
-    tokens = None if settings.tokens is None else Tokens.read(settings.tokens)
+    tokens = None if settings.tokens is None else Tokens(settings.tokens)
     with contextlib.ExitStack() as stack:
         _lock(settings.folder, stack)
         store = RunStore(settings.folder / DATABASE)

@@ -66,9 +66,12 @@ class Submission:
 
 def fabric_names(resources: Path) -> list[str]:
     """Return the names of the fabrics in a folder of resources."""
-    folder = resources / FABRICS
-    found = folder.glob("*.yaml") if folder.is_dir() else ()
-    return sorted(path.stem for path in found if _NAME.fullmatch(path.stem))
+    return [name for name in file_names(resources / FABRICS) if _NAME.fullmatch(name)]
+
+
+def file_names(folder: Path) -> list[str]:
+    """Return the names of the YAML files in a folder, which may not exist."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def check_submission(
@@ -118,11 +121,10 @@ def check_submission(
     )
     is_own = experiment.fabric.on_this_machine
     if not is_own and name == THIS_MACHINE and verb == "run":
-        known = ", ".join(fabric_names(resources)) or "there is none"
         raise ConfigError(
             f"{_SOURCE}: fabric",
             "describes hosts, which only the service may",
-            f"name a fabric of the service: {known}",
+            f"name a fabric of the service: {_listed(fabric_names(resources))}",
         )
     if verb not in VERBS:
         raise ConfigError("verb", f"{verb!r} is unknown", f"use {' or '.join(VERBS)}")
@@ -143,12 +145,12 @@ def read_experiment(name: str, resources: Path) -> str:
         ConfigError: If there is none of this name.
     """
     folder = resources / EXPERIMENTS
-    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    known = file_names(folder)
     if not _NAME.fullmatch(name) or name not in known:
         raise ConfigError(
             f"experiment {name:.60}",
             "is unknown",
-            f"known experiments: {', '.join(known) or 'there is none'}",
+            f"known experiments: {_listed(known)}",
         )
     try:
         return (folder / f"{name}.yaml").read_text("utf-8")
@@ -158,16 +160,18 @@ def read_experiment(name: str, resources: Path) -> str:
 
 def _read_fabric(name: str, resources: Path) -> dict[str, Any]:
     """Return the section of a fabric of the service."""
-    path = resources / FABRICS / f"{name}.yaml"
-    if not _NAME.fullmatch(name) or name not in fabric_names(resources):
-        known = ", ".join(fabric_names(resources)) or "there is none"
-        raise ConfigError(
-            f"{_SOURCE}: fabric", f"{name!r} is unknown", f"known fabrics: {known}"
-        )
-    document = read_document(path)
+    known = fabric_names(resources)
+    if name not in known:
+        hint = f"known fabrics: {_listed(known)}"
+        raise ConfigError(f"{_SOURCE}: fabric", f"{name!r} is unknown", hint)
+    document = read_document(resources / FABRICS / f"{name}.yaml")
     if document.mistakes:
         raise report(f"{FABRICS}/{name}.yaml", document.mistakes, document.line)
     return document.data
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names) or "there is none"
 
 
 def _is_below(key: str, changed: str) -> bool:

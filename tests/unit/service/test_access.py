@@ -14,7 +14,7 @@ from chakram.service.request_guard import is_own_host, is_own_origin
 def test_a_token_is_known_by_its_digest_only(tmp_path: Path) -> None:
     path = tmp_path / "users"
     first, second = add_user(path, "alice", "run"), add_user(path, "bob", "read")
-    tokens = Tokens.read(path)
+    tokens = Tokens(path)
     alice, bob = tokens.find(first), tokens.find(second)
     assert alice is not None
     assert bob is not None
@@ -51,7 +51,7 @@ def test_wrong_lines_are_told(tmp_path: Path, line: str) -> None:
     path = tmp_path / "users"
     path.write_text(f"# users\n\n{line}\n")
     with pytest.raises(ConfigError, match="users:3"):
-        Tokens.read(path)
+        Tokens(path)
 
 
 OWN = frozenset(("127.0.0.1", "localhost", "::1", "lab.example"))
