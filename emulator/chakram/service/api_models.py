@@ -44,19 +44,32 @@ class RunDescription(_Model):
     """A run."""
 
     id: str
+    """Its name in addresses."""
     owner: str
+    """Who submitted it."""
     name: str
+    """Name of the experiment."""
     verb: str
+    """``run`` or ``simulate``."""
     fabric: str
-    tags: list[str]
+    """The fabric that the run locks while it is in progress."""
+    tags: tuple[str, ...]
+    """Words of the owner, for searches."""
     digest: str
+    """SHA-256 of the text; equal experiments have equal ones."""
     state: Literal["queued", "running", "done", "failed", "canceled", "interrupted"]
     submitted_s: float
+    """When it was submitted, in seconds since 1970."""
     started_s: float | None
+    """When it left the queue."""
     ended_s: float | None
+    """When it ended."""
     exit_code: int | None
+    """Exit code of the command."""
     reason: str | None
+    """Reason why the run is not complete."""
     run_directory: str | None
+    """Name of its run directory."""
 
 
 class RunList(_Model):

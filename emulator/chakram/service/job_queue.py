@@ -18,7 +18,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -230,7 +230,8 @@ class JobQueue:
         holder = self._reserved.get(run.fabric)
         if run.state != QUEUED or holder is None:
             return run
-        return replace(run, reason=f"waits until {holder} releases {run.fabric}")
+        reason = f"waits until {holder} releases {run.fabric}"
+        return run.model_copy(update={"reason": reason})
 
     def changes_of(self, run_id: str) -> dict[str, str]:
         """Return the changes with which a run was submitted."""

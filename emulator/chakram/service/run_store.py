@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from chakram.foundation.errors import RunDirectoryError
+from chakram.service.api_models import RunDescription
 
 QUEUED, RUNNING = "queued", "running"
 DONE, FAILED, CANCELED, INTERRUPTED = "done", "failed", "canceled", "interrupted"
@@ -43,66 +43,27 @@ CREATE TABLE IF NOT EXISTS runs (
 CREATE INDEX IF NOT EXISTS by_state ON runs (state, number);
 CREATE INDEX IF NOT EXISTS by_digest ON runs (digest, number);
 """
-_COLUMNS = (
-    *("number", "id", "owner", "name", "verb", "fabric", "tags", "experiment"),
-    *("digest", "state", "submitted_s", "started_s", "ended_s", "exit_code"),
-    *("reason", "directory"),
-)
-_CHANGEABLE = frozenset(
-    ("state", "started_s", "ended_s", "exit_code", "reason", "directory", "tags")
-)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRun:
-    """One run.
+class StoredRun(RunDescription):
+    """One run, with what the API does not show of it.
 
     Attributes:
         number: Position in the order of submissions.
-        id: Its name in addresses.
-        owner: Who submitted it.
-        name: Name of the experiment.
-        verb: ``run`` or ``simulate``.
-        fabric: The fabric that the run locks while it is in progress.
-        tags: Words of the owner, for searches.
         experiment: Text of the experiment; empty in lists.
-        digest: SHA-256 of the text; equal experiments have equal ones.
-        state: One of ``STATES``.
-        submitted_s: When it was submitted, in seconds since 1970.
-        started_s: When it left the queue.
-        ended_s: When it ended.
-        exit_code: Exit code of the command.
-        reason: Reason why the run is not complete.
         directory: Its run directory.
     """
 
     number: int
-    id: str
-    owner: str
-    name: str
-    verb: str
-    fabric: str
-    tags: tuple[str, ...]
     experiment: str
-    digest: str
-    state: str
-    submitted_s: float
-    started_s: float | None = None
-    ended_s: float | None = None
-    exit_code: int | None = None
-    reason: str | None = None
-    directory: Path | None = None
+    directory: Path | None
 
     def document(self) -> dict[str, Any]:
         """Return the run as the API describes it, without the experiment."""
-        hidden = ("number", "experiment", "directory")
-        found = {name: getattr(self, name) for name in _COLUMNS if name not in hidden}
-        directory = self.directory
-        return {
-            **found,
-            "tags": list(self.tags),
-            "run_directory": None if directory is None else directory.name,
-        }
+        return self.model_dump(exclude={"number", "experiment", "directory"})
+
+
+_COLUMNS = tuple(name for name in StoredRun.model_fields if name != "run_directory")
 
 
 class RunStore:
@@ -145,12 +106,10 @@ class RunStore:
 
     def find(self, run_id: str) -> StoredRun | None:
         """Return a run, or None."""
-        rows = self._select("id = ?", (run_id,), limit=1)
-        return rows[0] if rows else None
+        return next(iter(self._select("id = ?", (run_id,), limit=1)), None)
 
     def change(self, run_id: str, **fields: Any) -> None:
         """Change fields of a run."""
-        assert fields.keys() <= _CHANGEABLE
         if fields.get("directory") is not None:
             fields["directory"] = str(fields["directory"])
         if "tags" in fields:
@@ -222,7 +181,7 @@ class RunStore:
             (run.digest, run.verb, DONE, run.number),
             limit=1,
         )
-        return rows[0] if rows else None
+        return next(iter(rows), None)
 
     def ended(self) -> list[StoredRun]:
         """Return all runs that ended, the oldest first."""
@@ -248,12 +207,8 @@ class RunStore:
         return [_run(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
 
-def _run(fields: Mapping[str, Any]) -> StoredRun:
+def _run(fields: dict[str, Any]) -> StoredRun:
     directory = fields["directory"]
-    return StoredRun(
-        **{
-            **fields,
-            "tags": tuple(json.loads(fields["tags"])),
-            "directory": None if directory is None else Path(directory),
-        }
-    )
+    fields["tags"] = json.loads(fields["tags"])
+    name = None if directory is None else Path(directory).name
+    return StoredRun(**fields, run_directory=name)
