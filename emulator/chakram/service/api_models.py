@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
 
 MOST_TEXT = 1 << 20
 """Longest experiment, in characters."""
+
+_REFERENCE = "#/components/schemas/{model}"
 
 Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$")]
 
@@ -102,15 +105,6 @@ class Failure(_Model):
     error: Problem
 
 
-_ID = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string"},
-    "description": "ID of a run",
-}
-
-
 def openapi(version: str, views: list[str], comparisons: list[str]) -> dict[str, Any]:
     """Return the description of the API in OpenAPI 3.1.
 
@@ -119,140 +113,120 @@ def openapi(version: str, views: list[str], comparisons: list[str]) -> dict[str,
         views: Names of views of a run.
         comparisons: Formats of comparisons.
     """
+    models = (RunRequest, TagsRequest, RunDescription, RunList, Fabrics, Failure)
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in models], ref_template=_REFERENCE
+    )
     return {
         "openapi": "3.1.0",
         "info": {"title": "Chakram", "version": version},
-        "paths": {**_run_paths(views), **_other_paths(comparisons)},
+        "paths": _paths(views, comparisons),
         "components": {
-            "schemas": _schemas(),
+            "schemas": schemas["$defs"],
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}, {}],
     }
 
 
-def _schemas() -> dict[str, Any]:
-    models = (RunRequest, TagsRequest, RunDescription, RunList, Fabrics, Failure)
-    schemas: dict[str, Any] = {}
-    for model in models:
-        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= schema.pop("$defs", {})
-        schemas[model.__name__] = schema
-    return schemas
-
-
-def _body(name: str) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{name}"}
+def _body(model: str) -> dict[str, Any]:
+    schema = {"$ref": _REFERENCE.format(model=model)}
     return {"application/json": {"schema": schema}}
 
 
-def _answers(name: str | None, code: str = "200", text: str = "") -> dict[str, Any]:
-    content = {"text/plain": {}, "text/html": {}} if name is None else _body(name)
-    failed = {"description": "an error", "content": _body("Failure")}
-    return {code: {"description": text or "the result", "content": content}} | {
-        "default": failed
-    }
+_FAILED = {"default": {"description": "an error", "content": _body("Failure")}}
 
 
-def _query(name: str, text: str, kind: str = "string") -> dict[str, Any]:
+def _operation(
+    answer: str | None,
+    code: str = "200",
+    text: str = "the result",
+    *,
+    body: str = "",
+    **more: Any,
+) -> dict[str, Any]:
+    """Return an operation.
+
+    Args:
+        answer: Model of its answer; None: text.
+        code: Status code of its answer.
+        text: Description of its answer.
+        body: Model of its request, if it has one.
+        more: Other keys.
+    """
+    content = _body(answer) if answer else {"text/plain": {}, "text/html": {}}
+    answers = {code: {"description": text, "content": content}} | _FAILED
+    found = {"responses": answers, **more}
+    if body:
+        found["requestBody"] = {"content": _body(body), "required": True}
+    return found
+
+
+def _parameter(name: str, text: str, **schema: Any) -> dict[str, Any]:
     return {
         "name": name,
         "in": "query",
-        "schema": {"type": kind},
+        "schema": schema or {"type": "string"},
         "description": text,
     }
 
 
-def _run_paths(views: list[str]) -> dict[str, Any]:
-    """Return the operations on runs, by path."""
-    run = {
-        "get": {"summary": "A run", "responses": _answers("RunDescription")},
-        "delete": {
-            "summary": "Cancel a run",
-            "responses": _answers("RunDescription", "202", "it ends soon"),
-        },
-        "patch": {
-            "summary": "Change the tags of a run",
-            "requestBody": {"content": _body("TagsRequest"), "required": True},
-            "responses": _answers("RunDescription"),
-        },
-        "parameters": [_ID],
-    }
-    runs = {
-        "get": {
-            "summary": "Runs, the latest first",
-            "parameters": [
-                _query("state", "state; may be repeated"),
-                _query("text", "part of the name or ID"),
-                _query("tag", "a tag"),
-                _query("owner", "the owner"),
-                _query("before", "value of next", "integer"),
-                _query("limit", "number of runs, at most 200", "integer"),
-            ],
-            "responses": _answers("RunList"),
-        },
-        "post": {
-            "summary": "Queue an experiment",
-            "requestBody": {"content": _body("RunRequest"), "required": True},
-            "responses": _answers("RunDescription", "201", "it is queued"),
-        },
-    }
-    events = {
-        "get": {
-            "summary": "Events of a run as they happen (text/event-stream)",
-            "description": "Events have the type state (a RunDescription) or line (a "
-            "line of output). Last-Event-ID continues an earlier stream.",
-            "responses": _answers(None),
-        },
-        "parameters": [_ID],
-    }
-    one_view = {
-        "get": {"summary": "A result of a run", "responses": _answers(None)},
-        "parameters": [
-            _ID,
-            {
-                "name": "view",
-                "in": "path",
-                "required": True,
-                "schema": {"enum": views},
-                "description": "which result",
-            },
-        ],
-    }
-    get_text = {"get": {"responses": _answers(None)}, "parameters": [_ID]}
+def _paths(views: list[str], comparisons: list[str]) -> dict[str, Any]:
+    """Return all operations, by path."""
+    in_path = {"in": "path", "required": True}
+    run_id = _parameter("id", "ID of a run") | in_path
+    view = _parameter("view", "which result", enum=views) | in_path
+    filters = [
+        _parameter("state", "state; may be repeated"),
+        _parameter("text", "part of the name or ID"),
+        _parameter("tag", "a tag"),
+        _parameter("owner", "the owner"),
+        _parameter("before", "value of next", type="integer"),
+        _parameter("limit", "number of runs, at most 200", type="integer"),
+    ]
+    pair = [
+        _parameter("a", "baseline; default: the last good run of the experiment"),
+        _parameter("b", "the other run"),
+        _parameter("format", "text", enum=comparisons),
+    ]
+    submit = _operation(
+        *("RunDescription", "201", "it is queued"),
+        body="RunRequest",
+        summary="Queue an experiment",
+    )
+    cancel = _operation("RunDescription", "202", "it ends soon", summary="Cancel a run")
+    change = _operation(
+        "RunDescription", body="TagsRequest", summary="Change the tags of a run"
+    )
+    events = _operation(
+        None,
+        summary="Events of a run as they happen (text/event-stream)",
+        description="Events have the type state (a RunDescription) or line (a "
+        "line of output). Last-Event-ID continues an earlier stream.",
+    )
+    check = _operation(
+        None, body="RunRequest", summary="Check an experiment without running it"
+    )
+    check["responses"] = {"204": {"description": "it is valid"}} | _FAILED
+    compare = _operation(None, summary="Compare two runs", parameters=pair)
+    one_view = _operation(None, summary="A result of a run")
+    runs = _operation("RunList", summary="Runs, the latest first", parameters=filters)
+    run = _operation("RunDescription", summary="A run")
+    get_text = {"get": _operation(None), "parameters": [run_id]}
+    of_run = "/api/v1/runs/{id}"
     return {
-        "/api/v1/runs": runs,
-        "/api/v1/runs/{id}": run,
-        "/api/v1/runs/{id}/events": events,
-        "/api/v1/runs/{id}/output": get_text,
-        "/api/v1/runs/{id}/experiment": get_text,
-        "/api/v1/runs/{id}/views/{view}": one_view,
-    }
-
-
-def _other_paths(comparisons: list[str]) -> dict[str, Any]:
-    """Return all other operations, by path."""
-    check = {
-        "post": {
-            "summary": "Check an experiment without running it",
-            "requestBody": {"content": _body("RunRequest"), "required": True},
-            "responses": {"204": {"description": "it is valid"}}
-            | _answers(None, "default"),
-        }
-    }
-    comparison = {
-        "get": {
-            "summary": "Compare two runs",
-            "parameters": [
-                _query("a", "baseline; default: the last good run of the experiment"),
-                _query("b", "the other run"),
-                {**_query("format", "text"), "schema": {"enum": comparisons}},
-            ],
-            "responses": _answers(None),
-        }
-    }
-    return {
-        "/api/v1/check": check,
-        "/api/v1/compare": comparison,
-        "/api/v1/fabrics": {"get": {"responses": _answers("Fabrics")}},
+        "/api/v1/runs": {"get": runs, "post": submit},
+        of_run: {
+            "get": run,
+            "delete": cancel,
+            "patch": change,
+            "parameters": [run_id],
+        },
+        f"{of_run}/events": {"get": events, "parameters": [run_id]},
+        f"{of_run}/output": get_text,
+        f"{of_run}/experiment": get_text,
+        f"{of_run}/views/{{view}}": {"get": one_view, "parameters": [run_id, view]},
+        "/api/v1/check": {"post": check},
+        "/api/v1/compare": {"get": compare},
+        "/api/v1/fabrics": {"get": _operation("Fabrics")},
     }
