@@ -61,7 +61,8 @@ _ADDRESS_OF_NEIGHBOR = {
 }
 """Name of the address in each kind of state."""
 
-_UNSUPPORTED_STATES = ("pause", "resume")
+_TRANSMIT = "traffic.flow_transmit"
+"""Place of a request to start or stop flows."""
 
 
 class OtgEngine:
@@ -125,11 +126,7 @@ class OtgEngine:
             ChakramError: If the flows cannot be started.
         """
         async with self._used():
-            if not isinstance(state, Mapping):
-                raise OtgProblem(400, ["control_state: is not an object"])
-            kind = state.get("choice") or next(
-                (name for name in ("traffic", "protocol", "port") if name in state), ""
-            )
+            kind = _kind(state, "control_state", "traffic", "protocol", "port")
             if kind == "protocol":
                 return {"warnings": _protocols(state.get("protocol"))}
             if kind != "traffic":
@@ -139,21 +136,19 @@ class OtgEngine:
                 return {"warnings": []}
             transmit = _inner(state, "traffic", "flow_transmit")
             word = transmit.get("state")
-            if word in _UNSUPPORTED_STATES:
-                path = "traffic.flow_transmit.state"
-                raise OtgProblem(501, [f"{path}: {word} is not supported"])
+            if word in ("pause", "resume"):
+                raise OtgProblem(501, [f"{_TRANSMIT}.state: {word} is not supported"])
             if word not in ("start", "stop"):
-                raise OtgProblem(
-                    400, ["traffic.flow_transmit.state: is not start or stop"]
-                )
-            wanted = self._flows(transmit, "traffic.flow_transmit")
+                raise OtgProblem(400, [f"{_TRANSMIT}.state: is not start or stop"])
+            wanted = self._flows(transmit, _TRANSMIT)
+            sending = self._sending(self._current())
             if word == "start":
-                await self._start(wanted)
-            elif self._sending(self._current()) <= wanted:
+                await self._start(wanted, sending)
+            elif sending <= wanted:
                 await self._stop()
-            elif self._sending(self._current()) & wanted:
-                path = "traffic.flow_transmit.flow_names"
-                raise OtgProblem(501, [f"{path}: flows are stopped only together"])
+            elif sending & wanted:
+                found = f"{_TRANSMIT}.flow_names: flows are stopped only together"
+                raise OtgProblem(501, [found])
             return {"warnings": []}
 
     async def metrics(self, request: Any) -> dict[str, Any]:
@@ -163,25 +158,20 @@ class OtgEngine:
             OtgProblem: If these are not supported.
         """
         async with self._used():
-            if not isinstance(request, Mapping):
-                raise OtgProblem(400, ["metrics_request: is not an object"])
-            kind = str(request.get("choice") or next(iter(request), ""))
-            asked = request.get(kind) or {}
-            if not isinstance(asked, Mapping):
-                raise OtgProblem(400, [f"{kind}: is not an object"])
+            kind = _kind(request, "metrics_request")
+            asked = _inner(request, kind)
             run = self._current()
             if kind == "rocev2_flow":
-                found = await asyncio.to_thread(self._flow_rows, run)
                 wanted = self._flows(_inner(asked, "per_qp"), f"{kind}.per_qp")
-                rows = [row for row in found if row["flow_name"] in wanted]
+                rows = await asyncio.to_thread(self._flow_rows, run, wanted)
                 return _answer("rocev2_flow_per_qp_metrics", rows)
             if kind == "port":
                 names = _chosen(asked, "port_names", kind, self._plan.locations)
                 rows = await asyncio.to_thread(self._port_rows, run, names)
                 return _answer("port_metrics", rows)
             if kind == "flow":
-                found = await asyncio.to_thread(self._flow_rows, run)
                 sending, wanted = self._sending(run), self._flows(asked, kind)
+                found = await asyncio.to_thread(self._flow_rows, run, wanted)
                 rows = [
                     {
                         "name": row["flow_name"],
@@ -191,7 +181,6 @@ class OtgEngine:
                         **_renamed(row, _OF_FLOW),
                     }
                     for row in found
-                    if row["flow_name"] in wanted
                 ]
                 return _answer("flow_metrics", rows)
             if kind in ("rocev2_ipv4", "rocev2_ipv6"):
@@ -209,15 +198,13 @@ class OtgEngine:
                 ]
                 return _answer(f"{kind}_per_peer_metrics", rows)
             if kind == "ccl":
-                rows = (
-                    []
-                    if self._stages is None
-                    else await asyncio.to_thread(
-                        self._stages.metrics,
-                        _names(asked, "communicator_names"),
-                        _names(asked, "stage_names"),
-                        with_loops=asked.get("include_loop_metrics") is True,
-                    )
+                if self._stages is None:
+                    return _answer("ccl_metrics", [])
+                rows = await asyncio.to_thread(
+                    self._stages.metrics,
+                    _names(asked, "communicator_names"),
+                    _names(asked, "stage_names"),
+                    with_loops=asked.get("include_loop_metrics") is True,
                 )
                 return _answer("ccl_metrics", rows)
             raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
@@ -229,9 +216,7 @@ class OtgEngine:
             OtgProblem: If other states are requested, or the fabric's are unknown.
         """
         async with self._used():
-            if not isinstance(request, Mapping):
-                raise OtgProblem(400, ["states_request: is not an object"])
-            kind = str(request.get("choice") or next(iter(request), ""))
+            kind = _kind(request, "states_request")
             if kind not in _ADDRESS_OF_NEIGHBOR:
                 raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
             inner, ethernets = _inner(request, kind), self._plan.ethernets
@@ -310,14 +295,14 @@ class OtgEngine:
         known = [flow.name for flow in self._plan.flows]
         return frozenset(_chosen(asked, "flow_names", path, known))
 
-    async def _start(self, names: frozenset[str]) -> None:
+    async def _start(self, names: frozenset[str], sending: frozenset[str]) -> None:
         if not self._plan.flows:
             raise OtgProblem(400, ["stateful_flows: there is no flow to start"])
-        if sending := self._sending(self._current()):
-            if names <= sending:
-                return
-            path = "traffic.flow_transmit.flow_names"
-            raise OtgProblem(501, [f"{path}: flows are started only together"])
+        if sending and names <= sending:
+            return
+        if sending:
+            found = f"{_TRANSMIT}.flow_names: flows are started only together"
+            raise OtgProblem(501, [found])
         self._reserve()
         submission = await self._submission(self._plan, names)
         self._run_id = (await start_run(self._queue, submission, self._holder)).id
@@ -405,9 +390,12 @@ class OtgEngine:
             return []
         return rows
 
-    def _flow_rows(self, run: StoredRun | None) -> list[dict[str, Any]]:
+    def _flow_rows(
+        self, run: StoredRun | None, names: frozenset[str]
+    ) -> list[dict[str, Any]]:
         found = _both_ends(self._rows(run, RunResults.queue_pair_metrics))
-        return [_flow_row(flow, found.get(flow.job, {})) for flow in self._plan.flows]
+        flows = [flow for flow in self._plan.flows if flow.name in names]
+        return [_flow_row(flow, found.get(flow.job, {})) for flow in flows]
 
     def _port_rows(
         self, run: StoredRun | None, names: Iterable[str]
@@ -417,18 +405,16 @@ class OtgEngine:
         sending = self._sending(run)
         flows = [flow for flow in self._plan.flows if flow.name in sending]
         used = {port for flow in flows for port in (flow.port_tx, flow.port_rx)}
-        answer = []
-        for name in names:
-            location = self._plan.locations[name]
-            answer.append(
-                {
-                    "name": name,
-                    "location": location,
-                    "transmit": _transmit(name in used),
-                    **_renamed(found.get(location, {}), _OF_PORT),
-                }
-            )
-        return answer
+        locations = self._plan.locations
+        return [
+            {
+                "name": name,
+                "location": locations[name],
+                "transmit": _transmit(name in used),
+                **_renamed(found.get(locations[name], {}), _OF_PORT),
+            }
+            for name in names
+        ]
 
 
 def _both_ends(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -468,6 +454,23 @@ def _transmit(is_sending: bool) -> str:
 
 def _answer(choice: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"choice": choice, choice: rows}
+
+
+def _kind(request: Any, path: str, *known: str) -> str:
+    """Return the choice in a request, or else the first key, if any.
+
+    Args:
+        request: The request.
+        path: Its place.
+        known: Keys to look for; none: all.
+
+    Raises:
+        OtgProblem: If it is not an object.
+    """
+    if not isinstance(request, Mapping):
+        raise OtgProblem(400, [f"{path}: is not an object"])
+    keys = [name for name in known if name in request] if known else request
+    return str(request.get("choice") or next(iter(keys), ""))
 
 
 def _inner(data: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
@@ -515,9 +518,7 @@ def _chosen(
 
 def _protocols(protocol: Any) -> list[str]:
     """Answer a request to start or stop protocols, which has no effect on runs."""
-    if not isinstance(protocol, Mapping):
-        raise OtgProblem(400, ["protocol: is not an object"])
-    kind = protocol.get("choice") or next(iter(protocol), "")
+    kind = _kind(protocol, "protocol")
     if kind in ("all", "rocev2"):
         return ["queue pairs are connected when flows start"]
     raise OtgProblem(501, [f"protocol.{kind}: is not supported"])

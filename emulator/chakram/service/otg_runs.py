@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chakram.foundation.errors import ChakramError, ResultsError
 from chakram.run_directory.reader import open_run
@@ -20,6 +21,10 @@ from chakram.service.otg_collectives import (
 )
 from chakram.service.run_store import DONE, ENDED, RUNNING, StoredRun
 from chakram.service.submissions import Submission
+
+if TYPE_CHECKING:
+    from chakram.records.run_records import CollectiveRecord
+
 
 _START_S = 90.0
 _STOP_S = 60.0
@@ -75,13 +80,6 @@ async def _ended(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _StageRun:
-    stage: int
-    loop: int
-    run_id: str
-
-
 @dataclass(slots=True, eq=False)
 class StageSequence:
     """The stages of a configuration, one run after another.
@@ -101,7 +99,8 @@ class StageSequence:
     plan: CollectivePlan
     submissions: Sequence[Submission]
     rates_bps: Mapping[str, int | None]
-    _runs: list[_StageRun] = field(default_factory=list)
+    # Stage, pass over the stages, and ID of each run.
+    _runs: list[tuple[int, int, str]] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
     _started: asyncio.Event = field(default_factory=asyncio.Event)
     _failure: ChakramError | None = None
@@ -158,9 +157,9 @@ class StageSequence:
             if stages and stage.name not in stages:
                 continue
             loops = [
-                (each.loop, self._times(stage, each.run_id))
-                for each in self._runs
-                if each.stage == number
+                (loop, self._times(stage, run_id))
+                for of, loop, run_id in self._runs
+                if of == number
             ]
             for name in dict.fromkeys(name for _, found in loops for name in found):
                 if communicators and name not in communicators:
@@ -195,19 +194,15 @@ class StageSequence:
 
     def _times(self, stage: Stage, run_id: str) -> dict[str, Times]:
         directory = self.queue.directory_of(run_id)
-        none = {
-            each.name: Times([], each.gap_ms * 10**6) for each in stage.communicators
-        }
-        if directory is None:
-            return none
-        try:
-            results = open_run(directory)
-            if not stage.communicators:
-                found = iteration_times(results.ranks())
-                return {job: Times(durations) for job, durations in found.items()}
-            records = results.collectives()
-        except ChakramError:
-            return none  # nothing has been written yet
+        records: list[CollectiveRecord] = []
+        if directory is not None:
+            # Before something is written, the directory is no run.
+            with suppress(ChakramError):
+                results = open_run(directory)
+                if not stage.communicators:
+                    found = iteration_times(results.ranks())
+                    return {job: Times(durations) for job, durations in found.items()}
+                records = results.collectives()
         return {
             each.name: Times(collective_times(records, each), each.gap_ms * 10**6)
             for each in stage.communicators
@@ -229,7 +224,7 @@ class StageSequence:
     async def _stage(self, number: int, loop: int) -> None:
         stage = self.plan.stages[number]
         run = await start_run(self.queue, self.submissions[number], self.holder)
-        self._runs.append(_StageRun(number, loop, run.id))
+        self._runs.append((number, loop, run.id))
         self._started.set()
         ended = await _ended(self.queue, run.id, stage.seconds or None)
         if ended is None:
