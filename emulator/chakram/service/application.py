@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import (
     JSONResponse,
     PlainTextResponse,
@@ -28,20 +29,14 @@ from chakram.foundation.errors import ChakramError, ConfigError, InputError
 from chakram.foundation.text_escaping import plain
 from chakram.service.access import COOKIE, LOCAL, READ, RUN, User
 from chakram.service.api_models import MOST_TEXT, RunRequest, TagsRequest, openapi
+from chakram.service.job_queue import JobQueue
+from chakram.service.otg_engine import OtgEngine
 from chakram.service.otg_server import CHANGING, REST, answer, failure
 from chakram.service.pages import Pages
 from chakram.service.rendering import COMPARISONS, HTML, VIEWS, Renderer, View
 from chakram.service.request_guard import Door, Guard
 from chakram.service.run_store import STATES, StoredRun
 from chakram.service.submissions import Submission, check_submission, fabric_names
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.types import ASGIApp
-
-    from chakram.service.job_queue import JobQueue
-    from chakram.service.otg_engine import OtgEngine
-
 
 API = "/api/v1"
 _BODY_BYTES = 2 * MOST_TEXT
@@ -51,7 +46,7 @@ _OUTPUT_BYTES = 8 << 20
 _REPORT_POLICY = "sandbox allow-scripts allow-popups; default-src 'self' data: blob: "
 _REPORT_POLICY += "'unsafe-inline' 'unsafe-eval'"
 
-Handler = Callable[["Request"], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 class HttpProblem(ChakramError):
@@ -92,7 +87,7 @@ class Application:
     def __post_init__(self) -> None:
         self._pages = Pages(self.queue, self.resources)
 
-    def app(self) -> ASGIApp:
+    def app(self) -> Guard:
         """Return the application for a server."""
         routes = [
             *(self._otg_route(*key) for key in REST if self.engine is not None),

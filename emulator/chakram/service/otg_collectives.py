@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.plan.queue_pairs import SOURCE_PORT_POOL
+from chakram.service.otg_reader import ConfigReader
 from chakram.summary.bandwidth import bus_factor
 
 if TYPE_CHECKING:
     from chakram.records.run_records import CollectiveRecord, RankRecord
-    from chakram.service.otg_reader import ConfigReader
 
 
 ECN = {"non_ect": "off", "ect_0": "ect0", "ect_1": "ect1"}
@@ -52,6 +52,25 @@ _POLICY: dict[str, Any] = {
     "dscp": {"data": 24, "ack": 24},
 }
 """Section ``transport`` of a communicator without settings."""
+
+
+def experiment(
+    jobs: list[dict[str, Any]],
+    fabric: str,
+    transport: Mapping[str, Any],
+    sync: str = "free",
+    count: int | None = None,
+) -> dict[str, Any]:
+    """Return the experiment of some jobs; without a count, until it is canceled."""
+    return {
+        "version": 1,
+        "name": "otg",
+        "jobs": jobs,
+        "fabric": fabric,
+        "transport": transport,
+        "iterations": {"warmup": 0, "measured": count or _ENDLESS, "sync": sync},
+        "predict": [],
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,31 +139,18 @@ class Stage:
 
     def document(self, fabric: str, sync: str) -> dict[str, Any]:
         """Return the experiment of a stage that has communicators."""
-        return {
-            "version": 1,
-            "name": "otg",
-            "jobs": [
-                {
-                    "name": each.job,
-                    "trace": each.trace(self.interval_ms),
-                    "placement": {"ports": list(each.locations)},
-                }
-                for each in self.communicators
-            ],
-            "collectives": {
-                each.op: each.algorithm
-                for each in self.communicators
-                if each.algorithm is not None
-            },
-            "fabric": fabric,
-            "transport": self.transport,
-            "iterations": {
-                "warmup": 0,
-                "measured": self.count or _ENDLESS,
-                "sync": sync,
-            },
-            "predict": [],
-        }
+        jobs = [
+            {
+                "name": each.job,
+                "trace": each.trace(self.interval_ms),
+                "placement": {"ports": list(each.locations)},
+            }
+            for each in self.communicators
+        ]
+        chosen = {each.op: each.algorithm for each in self.communicators}
+        algorithms = {op: name for op, name in chosen.items() if name is not None}
+        document = experiment(jobs, fabric, self.transport, sync, self.count)
+        return document | {"collectives": algorithms}
 
 
 @dataclass(slots=True)

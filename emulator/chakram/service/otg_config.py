@@ -15,14 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chakram.foundation.errors import InputError
-from chakram.service.otg_collectives import ECN, CollectivePlan, read_collectives
+from chakram.service.otg_collectives import (
+    ECN,
+    CollectivePlan,
+    experiment,
+    read_collectives,
+)
 from chakram.service.otg_reader import ConfigReader, numeral
 from chakram.settings.located_errors import Location
 
 MOST_FLOWS = 64
 """Flows of a configuration, because an experiment has at most as many jobs."""
 
-_ENDLESS = 1_000_000
 _ITERATION_BYTES = 1 << 20
 _MOST_MESSAGES = 4_096
 _UNITS = {"bytes": 1, "kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000}
@@ -126,34 +130,26 @@ class OtgPlan:
             for each in chosen
             if each.dscp is not None
         ]
-        return {
-            "version": 1,
-            "name": "otg",
-            "jobs": [
+        jobs = []
+        for each in chosen:
+            trace = {
+                "synth": "one_to_all",
+                "ranks": 2,
+                "size": f"{each.message_bytes}B",
+                "repeats": _messages(each.message_bytes),
+                "barrier": False,
+            }
+            ports = [self.locations[name] for name in (each.port_tx, each.port_rx)]
+            jobs.append(
                 {
                     "name": each.job,
-                    "trace": {
-                        "synth": "one_to_all",
-                        "ranks": 2,
-                        "size": f"{each.message_bytes}B",
-                        "repeats": _messages(each.message_bytes),
-                        "barrier": False,
-                    },
+                    "trace": trace,
                     "compute": {"from": "none"},
-                    "placement": {
-                        "ports": [
-                            self.locations[each.port_tx],
-                            self.locations[each.port_rx],
-                        ]
-                    },
+                    "placement": {"ports": ports},
                 }
-                for each in chosen
-            ],
-            "fabric": fabric,
-            "transport": self.transport | ({"class_of": rules} if rules else {}),
-            "iterations": {"warmup": 0, "measured": _ENDLESS, "sync": "free"},
-            "predict": [],
-        }
+            )
+        transport = self.transport | ({"class_of": rules} if rules else {})
+        return experiment(jobs, fabric, transport)
 
 
 def _messages(size_bytes: int) -> int:

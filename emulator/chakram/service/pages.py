@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -18,14 +18,10 @@ import chakram
 from chakram.foundation.text_escaping import plain
 from chakram.foundation.units import format_time
 from chakram.report.palette import variables
-from chakram.service.run_store import ENDED, STATES
+from chakram.service.access import User
+from chakram.service.job_queue import JobQueue
+from chakram.service.run_store import ENDED, STATES, StoredRun
 from chakram.service.submissions import EXPERIMENTS, VERBS, fabric_names, file_names
-
-if TYPE_CHECKING:
-    from chakram.service.access import User
-    from chakram.service.job_queue import JobQueue
-    from chakram.service.run_store import StoredRun
-
 
 _TEMPLATE = "pages.html.j2"
 _MOST_OUTPUT = 200_000

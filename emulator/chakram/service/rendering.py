@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from chakram.foundation.errors import ChakramError, InputError, ResultsError
+from chakram.foundation.errors import InputError, ResultsError
 
 LIMIT_S = 120.0
 """Time limit for creating a result."""
@@ -129,7 +129,10 @@ class Renderer:
                     os.kill(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode != 0 and not output:
-            raise _failure(view, errors.decode("utf-8", "replace"))
+            lines = errors.decode("utf-8", "replace").splitlines()
+            told = [each for each in lines if each.startswith(_ERROR)]
+            why = told[-1].removeprefix(_ERROR) if told else "the command failed"
+            raise InputError(f"chakram {view.arguments[0]}", why)
         if view.out:
             await asyncio.to_thread(draft.rename, path)
             return await asyncio.to_thread(path.read_bytes)
@@ -137,9 +140,3 @@ class Renderer:
             await asyncio.to_thread(draft.write_bytes, output)
             await asyncio.to_thread(draft.rename, path)
         return output
-
-
-def _failure(view: View, errors: str) -> ChakramError:
-    lines = [line for line in errors.splitlines() if line.startswith(_ERROR)]
-    text = lines[-1].removeprefix(_ERROR) if lines else "the command failed"
-    return InputError(f"chakram {view.arguments[0]}", text)

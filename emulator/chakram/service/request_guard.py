@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
+from chakram.service.access import Tokens
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from chakram.service.access import Tokens
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",

@@ -152,27 +152,19 @@ class RunStore:
             text: Part of the name or ID.
             tag: A tag.
             owner: The owner.
-            before: Number of the run after the last wanted one.
+            before: Number of the run after the last wanted one, from 1.
             limit: Number of runs at most.
         """
-        parts: list[str] = []
-        values: list[Any] = []
-        if states:
-            parts.append(f"state IN ({', '.join('?' * len(states))})")
-            values += states
-        if text:
-            parts.append("(instr(lower(name), lower(?)) OR instr(id, ?))")
-            values += [text, text]
-        if tag:
-            parts.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
-            values.append(tag)
-        if owner:
-            parts.append("owner = ?")
-            values.append(owner)
-        if before is not None:
-            parts.append("number < ?")
-            values.append(before)
-        return self._select(" AND ".join(parts) or "1", values, limit=limit)
+        conditions: dict[str, Sequence[Any]] = {
+            f"state IN ({', '.join('?' * len(states))})": states,
+            "(instr(lower(name), lower(?)) OR instr(id, ?))": [text, text],
+            "EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)": [tag],
+            "owner = ?": [owner],
+            "number < ?": [before],
+        }
+        wanted = {part: each for part, each in conditions.items() if any(each)}
+        values = [value for each in wanted.values() for value in each]
+        return self._select(" AND ".join(wanted) or "1", values, limit=limit)
 
     def last_good(self, run: StoredRun) -> StoredRun | None:
         """Return the last complete run of the same experiment before *run*, or None."""
@@ -185,8 +177,8 @@ class RunStore:
 
     def ended(self) -> list[StoredRun]:
         """Return all runs that ended, the oldest first."""
-        places = ", ".join("?" * len(ENDED))
-        return self._select(f"state IN ({places})", ENDED, order="number")
+        unended = (QUEUED, RUNNING)
+        return self._select("state NOT IN (?, ?)", unended, order="number")
 
     def _select(
         self,

@@ -141,10 +141,11 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
         _lock(settings.folder, stack)
         store = RunStore(settings.folder / DATABASE)
         stack.callback(store.close)
+        resources = settings.resources.absolute()
         queue = JobQueue(
             store,
             settings.folder.absolute(),
-            settings.resources.absolute(),
+            resources,
             parallel=settings.parallel,
             keep=settings.keep,
             longest_s=settings.longest_s,
@@ -158,7 +159,6 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
             hosts=frozenset(name.lower() for name in names),
             is_encrypted=settings.cert is not None,
         )
-        resources = settings.resources.absolute()
         engine = None
         if settings.otg is not None:
             if settings.otg not in fabric_names(resources):
@@ -258,10 +258,8 @@ def _config(settings: ServiceSettings, application: Application) -> uvicorn.Conf
         timeout_graceful_shutdown=_SHUTDOWN_S,
         ssl_certfile=settings.cert,
         ssl_keyfile=settings.key,
-        ssl_ca_certs=None if settings.client_ca is None else str(settings.client_ca),
-        ssl_cert_reqs=ssl.CERT_NONE
-        if settings.client_ca is None
-        else ssl.CERT_REQUIRED,
+        ssl_ca_certs=settings.client_ca,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.client_ca else ssl.CERT_NONE,
     )
 
 

@@ -14,16 +14,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from chakram.config.experiment import parse_experiment
+from chakram.config.experiment import Experiment, parse_experiment
 from chakram.foundation.errors import ConfigError
 from chakram.settings.located_errors import Location, report
 from chakram.settings.yaml_document import parse_document, read_document
-
-if TYPE_CHECKING:
-    from chakram.config.experiment import Experiment
-
 
 FABRICS = "fabrics"
 """Folder of fabrics in the folder of resources."""
