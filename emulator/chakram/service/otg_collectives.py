@@ -101,6 +101,15 @@ class Communicator:
         nranks = len(self.locations)
         return float(bus_factor(CollectiveOp(self.op), nranks=nranks))
 
+    def times(self, records: Iterable[CollectiveRecord]) -> Times:
+        """Return the times of its complete collectives."""
+        durations_ns = [
+            record.duration_ns
+            for record in records
+            if record.complete and record.identity.key.job == self.job
+        ]
+        return Times(durations_ns, self.gap_ms * 10**6)
+
     def trace(self, interval_ms: int) -> dict[str, Any]:
         """Return the trace of one iteration, which begins with its pauses."""
         nranks, start = len(self.locations), f"{interval_ms + self.gap_ms}ms"
@@ -439,17 +448,6 @@ class Times:
                 "bus_bw_percent": 100 * ideal_s / jct_s,
             }
         return found
-
-
-def collective_times(
-    records: Iterable[CollectiveRecord], of: Communicator
-) -> list[int]:
-    """Return the durations of the complete collectives of a communicator, in ns."""
-    return [
-        record.duration_ns
-        for record in records
-        if record.complete and record.identity.key.job == of.job
-    ]
 
 
 def iteration_times(records: Iterable[RankRecord]) -> dict[str, list[int]]:

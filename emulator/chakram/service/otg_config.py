@@ -191,11 +191,9 @@ class _Converter:
             for group in stateful.many("rocev2"):
                 for tx_port in group.many("tx_ports"):
                     self._tx_port(tx_port)
-        controls = [
-            control
-            for options in config.one("options")
-            for control in self._options(options)
-        ]
+        controls: list[dict[str, Any]] = []
+        for options in config.one("options"):
+            controls += self._options(options)
         if 0 < len(controls) < len(self._plan.locations):
             self._warn("options of some ports apply to all ports")
         pairs = self._queue_pairs.values()
@@ -411,15 +409,15 @@ class _Converter:
             dcqcn.skip("enable_dcqcn", *_DCQCN)
             if not isinstance(is_on, bool):
                 dcqcn.note_wrong("enable_dcqcn", "is not true or false")
-            given = {
-                # One of them is a truth value; a profile checks which.
-                name: value if isinstance(value, bool) else numeral(value)
-                for name in _DCQCN
-                if (value := dcqcn.data.get(name)) is not None
-            }
-            for name, setting in given.items():
+            given: dict[str, Any] = {}
+            for name in _DCQCN:
+                value = dcqcn.data.get(name)
+                if value is None:
+                    continue
                 self._plan.places.setdefault((*_VENDOR, name), dcqcn.at(name))
-                if setting is None:
+                # One of them is a truth value; a profile checks which.
+                given[name] = value if isinstance(value, bool) else numeral(value)
+                if given[name] is None:
                     dcqcn.note_wrong(name, "is not a number")
             if is_on:
                 section: dict[str, Any] = {"vendor": given} if given else {}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from chakram.foundation.errors import ChakramError, ConfigError
 from chakram.run_directory.reader import RunResults, open_run
 from chakram.service.job_queue import JobQueue
-from chakram.service.otg_collectives import Stage
+from chakram.service.otg_collectives import Stage, experiment
 from chakram.service.otg_config import OtgFlow, OtgPlan, OtgProblem, convert_config
 from chakram.service.otg_runs import StageSequence, start_run, stop_runs
 from chakram.service.run_store import RUNNING, StoredRun
@@ -257,18 +257,12 @@ class OtgEngine:
             ConfigError: If the fabric's file is invalid.
         """
         probe = {
-            "version": 1,
-            "name": "otg",
-            "jobs": [
-                {
-                    "name": "probe",
-                    "trace": {"synth": "one_to_all", "ranks": 2},
-                    "placement": {"ranks_per_port": 64},
-                }
-            ],
-            "fabric": self._fabric,
+            "name": "probe",
+            "trace": {"synth": "one_to_all", "ranks": 2},
+            "placement": {"ranks_per_port": 64},
         }
-        found = check_submission(json.dumps(probe), self._resources)
+        document = experiment([probe], self._fabric, {})
+        found = check_submission(json.dumps(document), self._resources)
         self._key = found.fabric
         fabric = found.experiment.fabric
         ports = fabric.planned_ports(fabric.nports or 0)
@@ -315,11 +309,8 @@ class OtgEngine:
 
     def _reserve(self) -> None:
         if not self._queue.reserve(self._key, self._holder):
-            raise ConfigError(
-                f"fabric {self._fabric}",
-                "is used by a run",
-                "wait for its end, or cancel it",
-            )
+            hint = "wait for its end, or cancel it"
+            raise ConfigError(f"fabric {self._fabric}", "is used by a run", hint)
 
     async def _collectives(self, word: Any) -> None:
         """Start or stop the stages of collectives."""
@@ -361,11 +352,9 @@ class OtgEngine:
             read_experiment(stage.experiment, self._resources), self._resources
         )
         if found.fabric != self._key:
-            raise ConfigError(
-                f"experiment {stage.experiment}",
-                f"uses another fabric than {self._fabric}",
-                f"write in it: fabric: {self._fabric}",
-            )
+            why = f"uses another fabric than {self._fabric}"
+            hint = f"write in it: fabric: {self._fabric}"
+            raise ConfigError(f"experiment {stage.experiment}", why, hint)
         return found
 
     def _sending(self, run: StoredRun | None) -> frozenset[str]:

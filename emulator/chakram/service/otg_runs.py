@@ -16,7 +16,6 @@ from chakram.service.otg_collectives import (
     CollectivePlan,
     Stage,
     Times,
-    collective_times,
     iteration_times,
 )
 from chakram.service.run_store import DONE, ENDED, RUNNING, StoredRun
@@ -203,10 +202,7 @@ class StageSequence:
                     found = iteration_times(results.ranks())
                     return {job: Times(durations) for job, durations in found.items()}
                 records = results.collectives()
-        return {
-            each.name: Times(collective_times(records, each), each.gap_ms * 10**6)
-            for each in stage.communicators
-        }
+        return {each.name: each.times(records) for each in stage.communicators}
 
     def _check(self) -> None:
         if self._failure is not None:

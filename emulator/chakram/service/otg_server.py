@@ -23,7 +23,6 @@ MISSING = ConfigError(
 )
 
 _MESSAGE_BYTES = 16 << 20
-_VALIDATION, _INTERNAL = "validation", "internal"
 
 Call = Callable[[OtgEngine, Any], Awaitable[Any]]
 
@@ -75,7 +74,7 @@ async def answer(
 
 def failure(status: int, errors: list[str]) -> dict[str, Any]:
     """Return the document of an error."""
-    kind = _INTERNAL if status == 500 else _VALIDATION
+    kind = "internal" if status == 500 else "validation"
     return {"code": status, "kind": kind, "errors": errors}
 
 
@@ -110,10 +109,7 @@ def _messages() -> tuple[Any, Any]:
     raise MISSING
 
 
-_CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    501: grpc.StatusCode.UNIMPLEMENTED,
-}
+_CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 501: grpc.StatusCode.UNIMPLEMENTED}
 _GRPC: dict[str, tuple[Call, str, str]] = {
     "SetConfig": (OtgEngine.set_config, "config", "warning"),
     "GetConfig": (OtgEngine.get_config, "", "config"),
