@@ -216,12 +216,7 @@ def _paths(views: list[str], comparisons: list[str]) -> dict[str, Any]:
     of_run = "/api/v1/runs/{id}"
     return {
         "/api/v1/runs": {"get": runs, "post": submit},
-        of_run: {
-            "get": run,
-            "delete": cancel,
-            "patch": change,
-            "parameters": [run_id],
-        },
+        of_run: {"get": run, "delete": cancel, "patch": change, "parameters": [run_id]},
         f"{of_run}/events": {"get": events, "parameters": [run_id]},
         f"{of_run}/output": get_text,
         f"{of_run}/experiment": get_text,

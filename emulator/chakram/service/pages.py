@@ -70,16 +70,10 @@ class Pages:
             reserved=reserved,
             fabrics=[*dict.fromkeys(names)],
             query={name: query.get(name, "") for name in ("text", "tag", "state")},
-            states=STATES,
         )
 
     def new(
-        self,
-        user: User,
-        form: Mapping[str, str],
-        *,
-        problem: str = "",
-        note: str = "",
+        self, user: User, form: Mapping[str, str], *, problem: str = "", note: str = ""
     ) -> str:
         """Return the form of an experiment."""
         text = form.get("experiment") or self._example(form.get("example", ""))
@@ -95,7 +89,6 @@ class Pages:
             tags=form.get("tags", ""),
             again=form.get("again", ""),
             changes=self._queue.changes_of(again.id) if again is not None else {},
-            verbs=VERBS,
             examples=file_names(self._resources / EXPERIMENTS),
             fabrics=fabric_names(self._resources),
             problem=plain(problem),
@@ -129,14 +122,7 @@ class Pages:
             user: Who sees it, if known.
             values: What its part of the template shows.
         """
-        page: str = self._template.render(
-            kind=kind,
-            title=title,
-            user=user,
-            colors=variables(),
-            version=chakram.__version__,
-            **values,
-        )
+        page: str = self._template.render(kind=kind, title=title, user=user, **values)
         return page
 
     @cached_property
@@ -148,6 +134,12 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        environment.globals |= {
+            "colors": variables(),
+            "version": chakram.__version__,
+            "states": STATES,
+            "verbs": VERBS,
+        }
         environment.filters |= {"moment": _moment, "ago": _ago, "lasted": _lasted}
         return environment.get_template(_TEMPLATE)
 
