@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from pathlib import Path
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import grpc
@@ -90,23 +90,17 @@ def _messages() -> tuple[Any, Any]:
         ConfigError: If they are not installed.
     """
     package = find_spec("snappi")
-    places = [] if package is None else package.submodule_search_locations or []
-    for place in places:
-        loaded = []
-        for name in ("otg_pb2", "otg_pb2_grpc"):
-            spec = spec_from_file_location(name, Path(place) / f"{name}.py")
-            assert spec is not None
-            assert spec.loader is not None
-            module = module_from_spec(spec)
-            # The second one imports the first one.
-            sys.modules[name] = module
-            try:
-                spec.loader.exec_module(module)
-            except (ImportError, OSError, RuntimeError, TypeError) as error:
-                raise MISSING from error
-            loaded.append(module)
-        return loaded[0], loaded[1]
-    raise MISSING
+    if package is None:
+        raise MISSING
+    before = sys.path
+    # The second module imports the first one by its short name.
+    sys.path = [*(package.submodule_search_locations or ()), *before]
+    try:
+        return import_module("otg_pb2"), import_module("otg_pb2_grpc")
+    except (ImportError, OSError, RuntimeError, TypeError) as error:
+        raise MISSING from error
+    finally:
+        sys.path = before
 
 
 _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 501: grpc.StatusCode.UNIMPLEMENTED}

@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import signal
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,7 +137,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
     """
     settings.check()
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
-    with contextlib.ExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         _lock(settings.folder, stack)
         store = RunStore(settings.folder / DATABASE)
         stack.callback(store.close)
@@ -171,30 +171,15 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
             engine.ports()  # finds mistakes in the file of the fabric
         application = Application(queue, resources, door, engine)
         server = uvicorn.Server(_config(settings, application))
-        async with _otg(engine, settings, ready):
-            await _serve(server, queue, settings, ready)
-
-
-@contextlib.asynccontextmanager
-async def _otg(
-    engine: OtgEngine | None, settings: ServiceSettings, ready: Callable[[str], None]
-) -> AsyncIterator[None]:
-    """Serve OTG through gRPC during the block, and release fabrics of idle clients."""
-    if engine is None:
-        yield
-        return
-    watch = asyncio.create_task(engine.give_up_when_idle(), name="idle")
-    server = None
-    try:
-        if settings.otg_grpc is not None:
-            server, address = await open_grpc(engine, settings.otg_grpc)
+        if engine is not None:
+            watch = asyncio.create_task(engine.give_up_when_idle(), name="idle")
+            stack.push_async_callback(asyncio.wait, [watch])
+            stack.callback(watch.cancel)
+        if engine is not None and settings.otg_grpc is not None:
+            grpc_server, address = await open_grpc(engine, settings.otg_grpc)
+            stack.push_async_callback(grpc_server.stop, 0)
             ready(f"serving OTG through gRPC at {address}")
-        yield
-    finally:
-        watch.cancel()
-        await asyncio.gather(watch, return_exceptions=True)
-        if server is not None:
-            await server.stop(0)
+        await _serve(server, queue, settings, ready)
 
 
 async def _serve(
@@ -263,7 +248,7 @@ def _config(settings: ServiceSettings, application: Application) -> uvicorn.Conf
     )
 
 
-def _lock(folder: Path, stack: contextlib.ExitStack) -> None:
+def _lock(folder: Path, stack: contextlib.AsyncExitStack) -> None:
     """Create the folder of a service, and keep other services out of it."""
     with explained_writes(folder):
         (folder / JOBS).mkdir(parents=True, exist_ok=True)
