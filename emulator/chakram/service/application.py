@@ -420,13 +420,8 @@ class Application:
         )
 
     async def _submit(self, user: User, wanted: RunRequest) -> StoredRun:
-        return self.queue.submit(
-            await self._checked(wanted),
-            owner=user.name,
-            verb=wanted.verb,
-            tags=wanted.tags,
-            changes=wanted.set,
-        )
+        submission = await self._checked(wanted)
+        return self.queue.submit(submission, owner=user.name, tags=wanted.tags)
 
     def _find(self, request: Request, name: str | None = None) -> StoredRun:
         run_id = request.path_params["id"] if name is None else name

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -136,13 +136,7 @@ class JobQueue:
     # ---- what clients do -------------------------------------------------------------
 
     def submit(
-        self,
-        submission: Submission,
-        *,
-        owner: str,
-        verb: str,
-        tags: Sequence[str],
-        changes: Mapping[str, str],
+        self, submission: Submission, *, owner: str, tags: Sequence[str] = ()
     ) -> StoredRun:
         """Queue an experiment.
 
@@ -157,12 +151,13 @@ class JobQueue:
         with explained_writes(folder):
             folder.mkdir(parents=True)
             (folder / EXPERIMENT).write_text(submission.text, "utf-8")
-            (folder / CHANGES).write_text(json.dumps(dict(changes)), "utf-8")
+            changes = json.dumps(dict(submission.changes))
+            (folder / CHANGES).write_text(changes, "utf-8")
         run = self.store.add(
             id=run_id,
             owner=owner,
             name=submission.experiment.name,
-            verb=verb,
+            verb=submission.verb,
             fabric=submission.fabric,
             tags=tags,
             experiment=submission.written,
@@ -208,7 +203,7 @@ class JobQueue:
 
     async def start_now(self, submission: Submission, *, holder: str) -> StoredRun:
         """Start a run on a fabric that *holder* has reserved."""
-        run = self.submit(submission, owner=holder, verb="run", tags=(), changes={})
+        run = self.submit(submission, owner=holder)
         await self._start(run)
         return self.store.find(run.id) or run
 

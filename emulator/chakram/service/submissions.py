@@ -46,14 +46,18 @@ class Submission:
     """An experiment that can be run.
 
     Attributes:
+        verb: Command for it, one of ``VERBS``.
         experiment: The experiment.
+        changes: Values by key, as with ``--set``.
         text: Its text, in which a named fabric is replaced by its section.
         written: Its text as it was submitted.
         digest: SHA-256 of verb, experiment and changes.
         fabric: What it locks.
     """
 
+    verb: str
     experiment: Experiment
+    changes: Mapping[str, str]
     text: str
     written: str
     digest: str
@@ -126,7 +130,9 @@ def check_submission(
         raise ConfigError("verb", f"{verb!r} is unknown", f"use {' or '.join(VERBS)}")
     whole = json.dumps([verb, written, sorted(changes.items())])
     return Submission(
+        verb=verb,
         experiment=experiment,
+        changes=changes,
         text=text,
         written=written,
         digest=hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest(),

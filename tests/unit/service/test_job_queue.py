@@ -14,7 +14,7 @@ def test_a_run_waits_for_a_reserved_fabric_with_a_reason(tmp_path: Path) -> None
     store = RunStore(tmp_path / "runs.sqlite")
     queue = JobQueue(store, tmp_path, tmp_path)
     submission = check_submission(EXPERIMENT, tmp_path)
-    run = queue.submit(submission, owner="a", verb="run", tags=(), changes={})
+    run = queue.submit(submission, owner="a")
     assert queue.explained(run).reason is None
     assert queue.reserve(THIS_MACHINE, "otg")
     assert queue.reservations() == {THIS_MACHINE: "otg"}
