@@ -485,8 +485,7 @@ async def _form(request: Request) -> dict[str, str]:
     return dict(pairs)
 
 
-def _model(kind: type[Any], data: Any) -> Any:
-    assert issubclass(kind, BaseModel)
+def _model(kind: type[BaseModel], data: Any) -> Any:
     try:
         return kind.model_validate(data)
     except ValidationError as error:

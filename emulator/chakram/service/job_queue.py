@@ -176,24 +176,20 @@ class JobQueue:
         job, reason = self._jobs.get(run.id), f"canceled by {by}"
         if job is not None:
             job.cancel(reason)
-            return True
-        if run.state == QUEUED:
+        elif run.state == QUEUED:
             self._finish(run, CANCELED, None, reason)
-            return True
-        return False
+        else:
+            return False
+        return True
 
     def reserve(self, fabric: str, holder: str) -> bool:
         """Reserve a fabric, and return whether that was possible.
 
         A second call of the same holder has no effect.
         """
-        if self._reserved.get(fabric, holder) != holder:
-            return False
-        used_by = self._locks.get(fabric)
-        if fabric not in self._reserved and used_by is not None:
-            return False
-        self._reserved[fabric] = holder
-        return True
+        if fabric not in {*self._locks, *self._reserved}:
+            self._reserved[fabric] = holder
+        return self._reserved.get(fabric) == holder
 
     def release(self, fabric: str, holder: str) -> None:
         """Release a reserved fabric."""
@@ -392,7 +388,6 @@ class JobQueue:
                 why = job.last_error or f"exit code {code}"
                 self._forget(run, job)
                 self._finish(run, state, code, None if state == DONE else why)
-                job.wake()
 
     async def _copy_output(
         self, run: StoredRun, job: _Job, process: asyncio.subprocess.Process
@@ -432,11 +427,8 @@ class JobQueue:
 
     def directory_of(self, run_id: str) -> Path | None:
         """Return the run directory of a job, or None."""
-        runs = self.folder_of(run_id) / "runs"
-        if not runs.is_dir():
-            return None
-        found = sorted(path for path in runs.iterdir() if (path / MANIFEST).exists())
-        return found[-1] if found else None
+        found = sorted(self.folder_of(run_id).glob(f"runs/*/{MANIFEST}"))
+        return found[-1].parent if found else None
 
     def _retire(self) -> None:
         """Remove the oldest ended runs beyond the number to keep."""
