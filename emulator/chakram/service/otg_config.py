@@ -45,9 +45,18 @@ _DCQCN = (
 )
 """Settings of DCQCN, under the names of OTG in a profile."""
 
+_RETRANSMISSION = (
+    ("retransmission_retry_count", "retry_limit", 1000),
+    ("retransmission_timeout_value", "local_ack_timeout", 31),
+)
+"""Settings of retransmission, with the key of ``transport`` and the largest value."""
 
 _VENDOR = ("transport", "congestion_control", "dcqcn", "vendor")
 """Location of these settings in an experiment."""
+
+
+_Addresses = dict[str, tuple[str, str]]
+"""Port and address by the name of an address."""
 
 
 class OtgProblem(InputError):
@@ -125,13 +134,10 @@ class OtgPlan:
             flows: Names of flows; None: all.
         """
         chosen = [each for each in self.flows if flows is None or each.name in flows]
-        rules = [
-            {"job": each.job, "dscp": each.dscp}
-            for each in chosen
-            if each.dscp is not None
-        ]
-        jobs = []
+        jobs, rules = [], []
         for each in chosen:
+            if each.dscp is not None:
+                rules.append({"job": each.job, "dscp": each.dscp})
             trace = {
                 "synth": "one_to_all",
                 "ranks": 2,
@@ -219,10 +225,8 @@ class _Converter:
         location = port.text("location")
         if location and location not in self._known:
             known = ", ".join(list(self._known)[:8])
-            port.note_wrong(
-                "location",
-                f"{location:.60} is no port of the fabric; its ports are {known}",
-            )
+            found = f"{location:.60} is no port of the fabric; its ports are {known}"
+            port.note_wrong("location", found)
         elif location in self._plan.locations.values():
             port.note_wrong("location", f"{location} is used twice")
         else:
@@ -230,7 +234,7 @@ class _Converter:
 
     def _device(self, device: ConfigReader) -> None:
         name = self._unique(device, "name")
-        own: dict[str, tuple[str, str]] = {}
+        own: _Addresses = {}
         for ethernet in device.many("ethernets"):
             self._ethernet(ethernet, own)
         for rocev2 in device.one("rocev2"):
@@ -244,21 +248,15 @@ class _Converter:
     def _collectives(self, collectives: ConfigReader) -> None:
         plan = self._plan
         is_ipv6 = any(":" in address for address in self._known.values())
+        family = "ipv6" if is_ipv6 else "ipv4"
         plan.collectives = read_collectives(
-            collectives,
-            self._port_of_device,
-            plan.transport,
-            family="ipv6" if is_ipv6 else "ipv4",
+            collectives, self._port_of_device, plan.transport, family=family
         )
         if plan.flows:
-            self.unable.append(
-                f"{collectives.path}: collectives and flows run only in turns, with a "
-                "configuration each"
-            )
+            found = "collectives and flows run only in turns, with a configuration each"
+            self.unable.append(f"{collectives.path}: {found}")
 
-    def _ethernet(
-        self, ethernet: ConfigReader, own: dict[str, tuple[str, str]]
-    ) -> None:
+    def _ethernet(self, ethernet: ConfigReader, own: _Addresses) -> None:
         name = self._unique(ethernet, "name")
         ethernet.skip("mac", "mtu")
         port = ""
@@ -279,7 +277,7 @@ class _Converter:
                 self._port_of_address[text] = port
 
     def _interface(
-        self, interface: ConfigReader, version: str, own: Mapping[str, tuple[str, str]]
+        self, interface: ConfigReader, version: str, own: _Addresses
     ) -> None:
         key = f"{version}_name"
         name = interface.text(key)
@@ -345,10 +343,8 @@ class _Converter:
                 endpoint = self._opposite(ends[0])
                 flow.skip(key)
                 if not endpoint:
-                    flow.note_wrong(
-                        key,
-                        f"is missing, and no queue pair is opposite to {ends[0]:.60}",
-                    )
+                    found = f"no queue pair is opposite to {ends[0]:.60}"
+                    flow.note_wrong(key, f"is missing, and {found}")
             else:
                 endpoint = flow.text(key)
             if endpoint and endpoint not in self._queue_pairs:
@@ -373,10 +369,8 @@ class _Converter:
         if first.port == second.port:
             flow.note_wrong("rx_endpoint", "is at the same port")
         elif self._port_of_address.get(first.destination) not in (None, second.port):
-            flow.note_wrong(
-                "rx_endpoint",
-                f"is not at the destination of {ends[0]:.60}, {first.destination:.60}",
-            )
+            found = f"destination of {ends[0]:.60}, {first.destination:.60}"
+            flow.note_wrong("rx_endpoint", f"is not at the {found}")
         self._plan.flows.append(
             OtgFlow(
                 name=name,
@@ -436,14 +430,9 @@ class _Converter:
         for kind in settings.one("connection_type"):
             for answers in kind.only("reliable_connection"):
                 answers.skip("ack", "nak", "enable_retransmission_timeout")
-                if "retransmission_retry_count" in answers.data:
-                    control["retry_limit"] = answers.whole(
-                        "retransmission_retry_count", 7, 0, 1000
-                    )
-                if "retransmission_timeout_value" in answers.data:
-                    control["local_ack_timeout"] = answers.whole(
-                        "retransmission_timeout_value", 14, 0, 31
-                    )
+                for name, key, most in _RETRANSMISSION:
+                    if name in answers.data:
+                        control[key] = answers.whole(name, 0, 0, most)
         return control
 
     def _transport(self, controls: list[dict[str, Any]]) -> None:
@@ -455,10 +444,8 @@ class _Converter:
             transport |= controls[0]
         shares = {each.share for each in self._plan.flows}
         if "congestion_control" in transport:
-            self.unable += [
-                f"{place}: must be 100 with DCQCN, which sets the rates"
-                for place in self._slow
-            ]
+            found = "must be 100 with DCQCN, which sets the rates"
+            self.unable += [f"{place}: {found}" for place in self._slow]
             shares = set()
         codes = {each.ecn for each in self._queue_pairs.values()} - {None}
         if ecn := self._shared("ecn", codes):

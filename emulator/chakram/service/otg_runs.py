@@ -181,10 +181,8 @@ class StageSequence:
         self, stage: Stage, name: str, loops: Sequence[Mapping[str, Times]]
     ) -> dict[str, Any]:
         times = [found[name] for found in loops if name in found]
-        whole = Times(
-            [each for part in times for each in part.durations_ns],
-            times[0].gap_ns if times else 0,
-        )
+        durations_ns = [each for part in times for each in part.durations_ns]
+        whole = Times(durations_ns, times[0].gap_ns if times else 0)
         of = next((each for each in stage.communicators if each.name == name), None)
         rates = [self.rates_bps.get(port) for port in of.locations] if of else []
         known = [rate for rate in rates if rate is not None]
