@@ -48,6 +48,9 @@ JOBS = "jobs"
 MOST_WAITING = 1_000
 """Longest queue."""
 
+ERROR_PREFIX = "chakram: error: "
+"""Beginning of a line in which a command states its error."""
+
 EXPERIMENT, CHANGES, PROCESS = "experiment.yaml", "changes.json", "process.json"
 """Files in the folder of a job: what it runs, changes, and its process."""
 
@@ -57,7 +60,6 @@ _LAST_WORDS_S = 2.0
 _LINES_KEPT = 2_000
 _LINE_BYTES = 2_000
 _FOLLOWERS = 100
-_ERROR = "chakram: error: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +409,8 @@ class JobQueue:
             ):
                 file.write(line)
             text = line[:_LINE_BYTES].decode("utf-8", "replace").rstrip()
-            if text.startswith(_ERROR) and not job.is_canceled:
-                job.last_error = text.removeprefix(_ERROR)
+            if text.startswith(ERROR_PREFIX) and not job.is_canceled:
+                job.last_error = text.removeprefix(ERROR_PREFIX)
             job.tell("line", text)
 
     def _finish(
@@ -446,7 +448,7 @@ class JobQueue:
         for job in jobs.values():
             job.is_canceled = True
             if job.process is not None:
-                _signal(job.process, signal.SIGTERM)
+                send_signal(job.process, signal.SIGTERM)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -456,7 +458,7 @@ class JobQueue:
                     async with asyncio.timeout(_GRACE_S):
                         await _drained(job.process)
                 except TimeoutError:
-                    _signal(job.process, signal.SIGKILL)
+                    send_signal(job.process, signal.SIGKILL)
             run = self.store.find(run_id)
             if run is not None:
                 self._finish(run, INTERRUPTED, None, _ENDED_EARLY)
@@ -465,7 +467,7 @@ class JobQueue:
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Interrupt a process.  If it continues, kill it and its children."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        _signal(process, number)
+        send_signal(process, number)
         await asyncio.sleep(_GRACE_S)
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -481,7 +483,7 @@ async def _drained(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+def send_signal(process: asyncio.subprocess.Process, number: int) -> None:
     """Send a signal to a process, if it has not ended."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):

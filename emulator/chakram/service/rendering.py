@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import os
 import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from chakram.foundation.errors import InputError, ResultsError
+from chakram.service.job_queue import ERROR_PREFIX, send_signal
 
 LIMIT_S = 120.0
 """Time limit for creating a result."""
@@ -29,7 +29,6 @@ TEXT, JSON, HTML, BINARY = (
     "application/octet-stream",
 )
 _MOST_BYTES = 64 << 20
-_ERROR = "chakram: error: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +94,8 @@ class Renderer:
         lock = self._locks.setdefault(path, asyncio.Lock())
         try:
             async with lock:
-                try:
+                with contextlib.suppress(FileNotFoundError):
                     return await asyncio.to_thread(path.read_bytes)
-                except FileNotFoundError:
-                    pass
                 async with self._room:
                     return await self._run(view, runs, path)
         finally:
@@ -124,14 +121,12 @@ class Renderer:
                 view.arguments[0], f"took longer than {LIMIT_S:.0f} s"
             ) from None
         finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
-                await process.wait()
+            send_signal(process, signal.SIGKILL)
+            await process.wait()
         if process.returncode != 0 and not output:
             lines = errors.decode("utf-8", "replace").splitlines()
-            told = [each for each in lines if each.startswith(_ERROR)]
-            why = told[-1].removeprefix(_ERROR) if told else "the command failed"
+            told = [each for each in lines if each.startswith(ERROR_PREFIX)]
+            why = told[-1].removeprefix(ERROR_PREFIX) if told else "the command failed"
             raise InputError(f"chakram {view.arguments[0]}", why)
         if view.out:
             await asyncio.to_thread(draft.rename, path)
