@@ -353,14 +353,7 @@ class JobQueue:
         ]
         if self.metrics is not None and run.verb == "run":
             arguments += ["--metrics", self.metrics]
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "chakram", *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            limit=1 << 20,
-            start_new_session=True,
-        )
+        return await start_command(*arguments, stderr=asyncio.subprocess.STDOUT)
 
     async def _watch(self, run: StoredRun, job: _Job) -> None:
         """Follow the output of a run until it ends."""
@@ -462,6 +455,23 @@ class JobQueue:
             run = self.store.find(run_id)
             if run is not None:
                 self._finish(run, INTERRUPTED, None, _ENDED_EARLY)
+
+
+async def start_command(*arguments: str, stderr: int) -> asyncio.subprocess.Process:
+    """Start a command of Chakram, whose output can be read.
+
+    Args:
+        arguments: Its verb and options.
+        stderr: Where its errors go, as for ``asyncio.create_subprocess_exec``.
+    """
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "chakram", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        limit=1 << 20,
+        start_new_session=True,
+    )
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

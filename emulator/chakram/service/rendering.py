@@ -9,12 +9,11 @@ import asyncio
 import contextlib
 import hashlib
 import signal
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from chakram.foundation.errors import InputError, ResultsError
-from chakram.service.job_queue import ERROR_PREFIX, send_signal
+from chakram.service.job_queue import ERROR_PREFIX, send_signal, start_command
 
 LIMIT_S = 120.0
 """Time limit for creating a result."""
@@ -105,13 +104,8 @@ class Renderer:
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")
         out = ["--out", str(draft), "--force"] if view.out else []
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "chakram", *view.arguments),
-            *(*map(str, runs), *out),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
+        process = await start_command(
+            *view.arguments, *map(str, runs), *out, stderr=asyncio.subprocess.PIPE
         )
         try:
             async with asyncio.timeout(LIMIT_S):
