@@ -194,8 +194,7 @@ class Application:
         self, is_page: bool, status: int, error: ChakramError, hint: str | None
     ) -> Response:
         if is_page:
-            page = self._pages.page("problem", "Problem", error=error)
-            return _page(page, status)
+            return self._pages.page("problem", "Problem", status=status, error=error)
         document = {"where": error.where, "found": error.found, "hint": hint}
         return JSONResponse({"error": document}, status)
 
@@ -308,7 +307,7 @@ class Application:
 
     async def login_page(self, _request: Request) -> Response:
         """Ask for a token."""
-        return _page(self._pages.page("login", "Log in", problem=""))
+        return self._pages.page("login", "Log in", problem="")
 
     async def login(self, request: Request) -> Response:
         """Store the token in a cookie."""
@@ -316,7 +315,7 @@ class Application:
         tokens = self.door.tokens
         if tokens is not None and tokens.find(token) is None:
             found = "This token is not known."
-            return _page(self._pages.page("login", "Log in", problem=found), 401)
+            return self._pages.page("login", "Log in", status=401, problem=found)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
             COOKIE,
@@ -331,11 +330,11 @@ class Application:
     async def home(self, request: Request) -> Response:
         """Show the queue and the runs."""
         found = self._search(request, 50)
-        return _page(self._pages.home(request.state.user, found, request.query_params))
+        return self._pages.home(request.state.user, found, request.query_params)
 
     async def new_page(self, request: Request) -> Response:
         """Show the form for a new experiment."""
-        return _page(self._pages.new(request.state.user, request.query_params))
+        return self._pages.new(request.state.user, request.query_params)
 
     async def new(self, request: Request) -> Response:
         """Queue the experiment of the form, or show its mistakes."""
@@ -355,10 +354,10 @@ class Application:
             )
             if form.get("action") == "check":
                 await self._checked(wanted)
-                return _page(self._pages.new(user, form, note="It is valid."))
+                return self._pages.new(user, form, note="It is valid.")
             run = await self._submit(user, wanted)
         except (ConfigError, HttpProblem) as error:
-            return _page(self._pages.new(user, form, problem=str(error)), 422)
+            return self._pages.new(user, form, problem=str(error))
         return RedirectResponse(f"/runs/{run.id}", 303)
 
     async def run_page(self, request: Request) -> Response:
@@ -366,7 +365,7 @@ class Application:
         run = self._find(request)
         output = _text_of(self.queue.output_of(run.id))
         baseline = self.queue.store.last_good(run)
-        return _page(self._pages.run(request.state.user, run, output, baseline))
+        return self._pages.run(request.state.user, run, output, baseline)
 
     async def act_on_run(self, request: Request) -> Response:
         """Cancel a run, or change its tags."""
@@ -383,7 +382,7 @@ class Application:
         """Show a comparison."""
         first, second = self._pair(request)
         _, made = await self._comparison(request)
-        page = self._pages.page(
+        return self._pages.page(
             "comparison",
             "Comparison",
             user=request.state.user,
@@ -391,7 +390,6 @@ class Application:
             second=second,
             output=plain(made.decode("utf-8", "replace")),
         )
-        return _page(page)
 
     # ---- helpers ---------------------------------------------------------------------
 
@@ -511,10 +509,6 @@ def _text_of(path: Path) -> str:
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _page(text: str, status: int = 200) -> Response:
-    return Response(text, status, media_type=HTML)
 
 
 def _result(view: View, made: bytes) -> Response:

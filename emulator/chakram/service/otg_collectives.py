@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.plan.queue_pairs import SOURCE_PORT_POOL
+from chakram.records.run_records import CollectiveRecord, RankRecord
 from chakram.service.otg_reader import ConfigReader
 from chakram.summary.bandwidth import bus_factor
-
-if TYPE_CHECKING:
-    from chakram.records.run_records import CollectiveRecord, RankRecord
-
 
 ECN = {"non_ect": "off", "ect_0": "ect0", "ect_1": "ect1"}
 """Values of ECN fields, as in the section ``transport``."""

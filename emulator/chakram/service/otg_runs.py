@@ -7,9 +7,10 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chakram.foundation.errors import ChakramError, ResultsError
+from chakram.records.run_records import CollectiveRecord
 from chakram.run_directory.reader import open_run
 from chakram.service.job_queue import JobQueue
 from chakram.service.otg_collectives import (
@@ -20,10 +21,6 @@ from chakram.service.otg_collectives import (
 )
 from chakram.service.run_store import DONE, ENDED, RUNNING, StoredRun
 from chakram.service.submissions import Submission
-
-if TYPE_CHECKING:
-    from chakram.records.run_records import CollectiveRecord
-
 
 _START_S = 90.0
 _STOP_S = 60.0

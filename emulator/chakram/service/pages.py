@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse, Response
 
 import chakram
 from chakram.foundation.text_escaping import plain
@@ -54,7 +55,7 @@ class Pages:
 
     def home(
         self, user: User, runs: Sequence[StoredRun], query: Mapping[str, str]
-    ) -> str:
+    ) -> Response:
         """Return the page of the queue and the runs."""
         store = self._queue.store
         locks, reserved = self._queue.locks(), self._queue.reservations()
@@ -74,7 +75,7 @@ class Pages:
 
     def new(
         self, user: User, form: Mapping[str, str], *, problem: str = "", note: str = ""
-    ) -> str:
+    ) -> Response:
         """Return the form of an experiment."""
         text = form.get("experiment") or self._example(form.get("example", ""))
         again = self._queue.store.find(form.get("again", ""))
@@ -83,6 +84,7 @@ class Pages:
         return self.page(
             "new",
             "New run",
+            status=422 if problem else 200,
             user=user,
             experiment=text,
             verb=form.get("verb", "run"),
@@ -97,7 +99,7 @@ class Pages:
 
     def run(
         self, user: User, run: StoredRun, output: str, baseline: StoredRun | None
-    ) -> str:
+    ) -> Response:
         """Return the page of a run."""
         waiting = self._queue.store.waiting()
         return self.page(
@@ -111,19 +113,17 @@ class Pages:
             baseline=baseline,
         )
 
-    def page(
-        self, kind: str, title: str, *, user: User | None = None, **values: Any
-    ) -> str:
+    def page(self, kind: str, title: str, status: int = 200, **values: Any) -> Response:
         """Return a page.
 
         Args:
             kind: Part of the template.
             title: Its title.
-            user: Who sees it, if known.
-            values: What its part of the template shows.
+            status: Status code.
+            values: What its part of the template shows, and who sees it, if known.
         """
-        page: str = self._template.render(kind=kind, title=title, user=user, **values)
-        return page
+        text = self._template.render(kind=kind, title=title, **values)
+        return HTMLResponse(text, status)
 
     @cached_property
     def _template(self) -> Any:
@@ -139,6 +139,7 @@ class Pages:
             "version": chakram.__version__,
             "states": STATES,
             "verbs": VERBS,
+            "user": None,
         }
         environment.filters |= {"moment": _moment, "ago": _ago, "lasted": _lasted}
         return environment.get_template(_TEMPLATE)
