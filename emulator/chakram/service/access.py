@@ -116,9 +116,8 @@ def add_user(path: Path, name: str, role: str) -> str:
             cannot be written.
     """
     if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"--add-user {name}", "is not a valid name", "use letters, digits, . _ @ -"
-        )
+        hint = "use letters, digits, . _ @ -"
+        raise ConfigError(f"--add-user {name}", "is not a valid name", hint)
     if role not in ROLES:
         raise ConfigError(f"--role {role}", "is unknown", f"use {' or '.join(ROLES)}")
     token = secrets.token_urlsafe(_TOKEN_BYTES)

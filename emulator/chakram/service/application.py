@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -152,9 +153,8 @@ class Application:
     def _user_with(self, role: str, request: Request) -> User:
         user = self.user_of(request)
         if user is None:
-            raise HttpProblem(
-                401, "token", "is missing or wrong", "send Authorization: Bearer"
-            )
+            hint = "send Authorization: Bearer"
+            raise HttpProblem(401, "token", "is missing or wrong", hint)
         if role == RUN and not user.may_run:
             raise HttpProblem(403, "role", f"{user.name} may only read")
         return user
@@ -340,18 +340,15 @@ class Application:
         """Queue the experiment of the form, or show its mistakes."""
         form = await _form(request)
         user = request.state.user
+        again = self.queue.store.find(form.get("again", ""))
+        asked = {
+            "experiment": form.get("experiment", ""),
+            "verb": form.get("verb", "run"),
+            "tags": form.get("tags", "").split(),
+            "set": {} if again is None else self.queue.changes_of(again.id),
+        }
         try:
-            wanted = _model(
-                RunRequest,
-                {
-                    "experiment": form.get("experiment", ""),
-                    "verb": form.get("verb", "run"),
-                    "tags": form.get("tags", "").split(),
-                    "set": self.queue.changes_of(form["again"])
-                    if self.queue.store.find(form.get("again", "")) is not None
-                    else {},
-                },
-            )
+            wanted = _model(RunRequest, asked)
             if form.get("action") == "check":
                 await self._checked(wanted)
                 return self._pages.new(user, form, note="It is valid.")
@@ -409,13 +406,8 @@ class Application:
         return [self.queue.explained(run) for run in found]
 
     async def _checked(self, wanted: RunRequest) -> Submission:
-        return await asyncio.to_thread(
-            check_submission,
-            wanted.experiment,
-            self.resources,
-            verb=wanted.verb,
-            changes=wanted.set,
-        )
+        check = partial(check_submission, verb=wanted.verb, changes=wanted.set)
+        return await asyncio.to_thread(check, wanted.experiment, self.resources)
 
     async def _submit(self, user: User, wanted: RunRequest) -> StoredRun:
         submission = await self._checked(wanted)
@@ -442,9 +434,8 @@ class Application:
             return self._find(request, given["a"]), second
         first = self.queue.store.last_good(second)
         if first is None:
-            raise HttpProblem(
-                409, second.id, "has no earlier good run of its experiment", "name a"
-            )
+            found = "has no earlier good run of its experiment"
+            raise HttpProblem(409, second.id, found, "name a")
         return first, second
 
     async def _comparison(self, request: Request) -> tuple[View, bytes]:

@@ -309,12 +309,8 @@ class JobQueue:
             try:
                 text = (self.folder_of(run.id) / PROCESS).read_text("utf-8")
                 process = json.loads(text)
-                await asyncio.to_thread(
-                    end_process,
-                    process["pid"],
-                    process["ticks"],
-                    grace_ns=round(_GRACE_S * 1e9),
-                )
+                end = partial(end_process, grace_ns=round(_GRACE_S * 1e9))
+                await asyncio.to_thread(end, process["pid"], process["ticks"])
             except (OSError, ValueError, KeyError, TypeError):
                 log.info("no process of run %s", run.id)
             self._finish(run, INTERRUPTED, None, _ENDED_EARLY)

@@ -111,9 +111,8 @@ class Renderer:
             async with asyncio.timeout(LIMIT_S):
                 output, errors = await process.communicate()
         except TimeoutError:
-            raise ResultsError(
-                view.arguments[0], f"took longer than {LIMIT_S:.0f} s"
-            ) from None
+            found = f"took longer than {LIMIT_S:.0f} s"
+            raise ResultsError(view.arguments[0], found) from None
         finally:
             send_signal(process, signal.SIGKILL)
             await process.wait()

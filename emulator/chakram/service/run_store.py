@@ -84,9 +84,8 @@ class RunStore:
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error as error:
-            raise RunDirectoryError(
-                str(path), f"cannot be opened as a database ({error})"
-            ) from error
+            found = f"cannot be opened as a database ({error})"
+            raise RunDirectoryError(str(path), found) from error
 
     def close(self) -> None:
         """Close the database."""

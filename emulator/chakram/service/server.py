@@ -85,16 +85,14 @@ class ServiceSettings:
         if self.longest_s <= 0:
             raise ConfigError("--longest", "is not above 0 s", "e.g. --longest 24h")
         if not self.resources.is_dir():
-            raise ConfigError(
-                f"--resources {self.resources}", "is not a folder", "create it"
-            )
+            where = f"--resources {self.resources}"
+            raise ConfigError(where, "is not a folder", "create it")
         for path in (self.cert, self.key, self.client_ca):
             if path is not None and not path.is_file():
                 raise ConfigError(str(path), "is not a file", "is the path right?")
         if self.metrics is not None and self.parallel > 1:
-            raise ConfigError(
-                "--metrics", "needs --parallel 1, because all runs use this address"
-            )
+            found = "needs --parallel 1, because all runs use this address"
+            raise ConfigError("--metrics", found)
         if (self.cert is None) != (self.key is None):
             raise ConfigError("--cert", "needs --key, and --key needs --cert")
         if self.client_ca is not None and self.cert is None:
@@ -256,6 +254,5 @@ def _lock(folder: Path, stack: contextlib.AsyncExitStack) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunDirectoryError(
-                str(folder), "is used by another service", "choose another --folder"
-            ) from None
+            found, hint = "is used by another service", "choose another --folder"
+            raise RunDirectoryError(str(folder), found, hint) from None
