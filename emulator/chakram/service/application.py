@@ -91,7 +91,7 @@ class Application:
     def app(self) -> Guard:
         """Return the application for a server."""
         routes = [
-            *(self._otg_route(*key) for key in REST if self.engine is not None),
+            *(self._otg_route(self.engine, *key) for key in REST if self.engine),
             self._at(f"{API}/openapi.json", self.openapi, role=None),
             self._at(f"{API}/version", self.version, role=None),
             self._at(f"{API}/runs", self.runs),
@@ -159,12 +159,11 @@ class Application:
             raise HttpProblem(403, "role", f"{user.name} may only read")
         return user
 
-    def _otg_route(self, method: str, path: str) -> Route:
+    def _otg_route(self, engine: OtgEngine, method: str, path: str) -> Route:
         call = REST[method, path]
 
         async def reply(request: Request) -> Response:
-            user, engine = self.user_of(request), self.engine
-            assert engine is not None
+            user = self.user_of(request)
             if user is None:
                 return JSONResponse(failure(401, ["token: is missing or wrong"]), 401)
             if path in CHANGING and method == "POST" and not user.may_run:

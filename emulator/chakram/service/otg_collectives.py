@@ -43,6 +43,9 @@ _PHASES = {
     "all_gather": "all_gather",
 }
 _ALGORITHMS = (*_REDUCTIONS, "all_to_all_direct", "point_to_point")
+_Choice = tuple[str, str | None]
+"""Collective and algorithm."""
+
 _POLICY: dict[str, Any] = {
     "path_mtu": 4096,
     "ecn": "ect1",
@@ -112,12 +115,8 @@ class Communicator:
         nranks, start = len(self.locations), f"{interval_ms + self.gap_ms}ms"
         # nccl-tests' size of an all_gather is that of all shards.
         shards = nranks if self.op == "all_gather" else 1
-        stream = {
-            "op": self.op,
-            "size": f"{max(1, self.size_bytes // shards)}B",
-            "count": 1,
-            "start": start,
-        }
+        size = f"{max(1, self.size_bytes // shards)}B"
+        stream = {"op": self.op, "size": size, "count": 1, "start": start}
         return {"synth": "collectives", "ranks": nranks, "streams": [stream]}
 
 
@@ -287,7 +286,7 @@ def _duration(reader: ConfigReader, stage: Stage) -> None:
             stage.seconds = settings.whole("seconds", 1, 1, 86_400)
 
 
-def _algorithm(reader: ConfigReader) -> tuple[str, str | None]:
+def _algorithm(reader: ConfigReader) -> _Choice:
     """Return collective and algorithm."""
     word = reader.choice("choice", _ALGORITHMS, "ring_allreduce")
     phase = reader.choice("phase", _PHASES, "allreduce")
@@ -301,10 +300,7 @@ def _algorithm(reader: ConfigReader) -> tuple[str, str | None]:
 
 
 def _communicator(
-    reader: ConfigReader,
-    job: str,
-    choice: tuple[str, str | None],
-    ports: Mapping[str, str],
+    reader: ConfigReader, job: str, choice: _Choice, ports: Mapping[str, str]
 ) -> Communicator:
     name = reader.text("name")
     names = reader.data.get("device_names")
@@ -406,7 +402,7 @@ class Times:
 
     def metrics(
         self, of: Communicator | None, rate_bps: int | None
-    ) -> dict[str, float | int]:
+    ) -> dict[str, float]:
         """Return the metrics that can be known, under the names of the proposal.
 
         Times are seconds, rates Gbit/s. Without a communicator, there are only times.
@@ -416,7 +412,7 @@ class Times:
             rate_bps: Rate of its slowest port, if known.
         """
         count = len(self.durations_ns)
-        found: dict[str, float | int] = {"iteration_count": count}
+        found: dict[str, float] = {"iteration_count": count}
         if not count:
             return found
         trans_s = sum(self.durations_ns) * 1e-9
