@@ -88,6 +88,15 @@ def test_an_interpreter_goes_into_the_bundle(tmp_path: Path) -> None:
     assert not any(".." in name for name in names)
 
 
+def test_a_bundle_with_an_interpreter_unpacks_to_its_own_folder(
+    bundle: AgentBundle, tmp_path: Path
+) -> None:
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    path = python_archive(tmp_path / "python.tar.gz", version)
+    # A host that has got the bundle without one keeps the folder of that name.
+    assert make_bundle(path).folder != bundle.folder
+
+
 @pytest.mark.parametrize("content", [b"", b"no archive", None])
 def test_an_interpreter_that_does_not_fit_is_refused(
     tmp_path: Path, content: bytes | None

@@ -120,6 +120,10 @@ def make_bundle(interpreter: Path | None = None) -> AgentBundle:
     digest = hashlib.sha256()
     for name, data in sorted(files.items()):
         digest.update(f"{name} {len(data)} ".encode() + data)
+    if interpreter is not None:
+        # A host may have the same files without an interpreter, and needs a new folder.
+        with interpreter.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
     identity = digest.hexdigest()[:12]
     files["bundle.json"] = json.dumps(
         {
