@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from contextlib import asynccontextmanager, suppress
@@ -198,6 +199,47 @@ async def test_a_replayed_enrolment_stops_all(tmp_path: Path) -> None:
         assert third.HasField("refusal")
         with pytest.raises(AgentError, match=r"127\.0\.0\.1:\d+ and from 127"):
             await opened.listener.wait()
+
+
+async def test_a_repeated_enrolment_gets_its_certificate_again(tmp_path: Path) -> None:
+    async with door(tmp_path / "s") as opened:
+        token = host_token(SECRET, "h1")
+        _, request = new_key_and_request()
+        for _ in range(2):
+            welcome, _ = await opened.enrol("h1", token, request)
+            assert welcome.certificate
+
+
+async def test_an_agent_that_hangs_does_not_delay_the_end(tmp_path: Path) -> None:
+    async with door(tmp_path / "s") as opened:
+        _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
+        context = client_context(opened.authority.certificate, pair)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", opened.port, ssl=context, server_hostname=CONTROLLER_HOST
+        )
+        write_frame(writer, greeting("h1", control=True))
+        await read_frame(reader, pb.Welcome, where="controller")
+        # From now on, it reads nothing, not even the end of the connection.
+        writer.transport.pause_reading()
+        ending_s = time.monotonic()
+    assert time.monotonic() - ending_s < 5
+    writer.transport.abort()
+
+
+async def test_agents_of_a_large_cluster_can_call_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backlogs = []
+
+    class Listener(socket.socket):
+        def listen(self, backlog: int = 0) -> None:
+            backlogs.append(backlog)
+            super().listen(backlog)
+
+    monkeypatch.setattr(socket, "socket", Listener)
+    async with door(tmp_path / "s"):
+        assert backlogs
+    assert backlogs[1] >= 512
 
 
 def rsa_request() -> bytes:

@@ -21,19 +21,27 @@ def enrolment(*, shares_token: bool = False) -> Enrolment:
     return Enrolment(secret=SECRET, names=HOSTS, shares_token=shares_token, ends_ns=100)
 
 
+def enrol(
+    door: Enrolment, name: str, token: bytes, *, source: str = "a:1", now_ns: int = 1
+) -> str:
+    """Admit an agent with a request that is unlike those of other connections."""
+    request = source.encode()
+    return door.enrol(name, token, request=request, source=source, now_ns=now_ns)
+
+
 def test_each_host_enrols_once_with_its_own_token() -> None:
     door = enrolment()
     assert not door.sources
-    door.enrol("gpu1", host_token(SECRET, "gpu1"), source="a:1", now_ns=1)
+    enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="a:1")
     assert set(door.sources) == {"gpu1"}
-    door.enrol("gpu2", host_token(SECRET, "gpu2"), source="b:1", now_ns=1)
+    enrol(door, "gpu2", host_token(SECRET, "gpu2"), source="b:1", now_ns=1)
     assert set(door.sources) == set(HOSTS)
 
 
 def test_hosts_with_one_command_share_a_token() -> None:
     door = enrolment(shares_token=True)
     for name in HOSTS:
-        door.enrol(name, job_token(SECRET), source=name, now_ns=1)
+        enrol(door, name, job_token(SECRET), source=name, now_ns=1)
     assert set(door.sources) == set(HOSTS)
 
 
@@ -55,7 +63,7 @@ def test_a_wrong_token_is_refused(
 ) -> None:
     door = enrolment(shares_token=shares_token)
     with pytest.raises(AgentError, match=found):
-        door.enrol(name, token, source="a:1", now_ns=1)
+        enrol(door, name, token, source="a:1")
     assert not door.sources
     assert door.stopped is None
 
@@ -63,24 +71,33 @@ def test_a_wrong_token_is_refused(
 def test_a_token_expires() -> None:
     door = enrolment()
     with pytest.raises(AgentError, match="expired"):
-        door.enrol("gpu1", host_token(SECRET, "gpu1"), source="a:1", now_ns=101)
+        enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="a:1", now_ns=101)
 
 
 def test_a_second_claim_stops_the_enrolment_and_names_both() -> None:
     door = enrolment()
-    door.enrol("gpu1", host_token(SECRET, "gpu1"), source="192.0.2.1:5", now_ns=1)
+    enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="192.0.2.1:5", now_ns=1)
     with pytest.raises(EnrolmentStopped, match=r"192\.0\.2\.1:5 .*192\.0\.2\.9:6"):
-        door.enrol("gpu1", host_token(SECRET, "gpu1"), source="192.0.2.9:6", now_ns=2)
+        enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="192.0.2.9:6", now_ns=2)
     with pytest.raises(EnrolmentStopped, match="gpu1"):
-        door.enrol("gpu2", host_token(SECRET, "gpu2"), source="192.0.2.2:5", now_ns=3)
+        enrol(door, "gpu2", host_token(SECRET, "gpu2"), source="192.0.2.2:5", now_ns=3)
     assert door.stopped is not None
+
+
+def test_a_lost_answer_can_be_asked_for_again() -> None:
+    door = enrolment()
+    token = host_token(SECRET, "gpu1")
+    for source in ("192.0.2.1:5", "192.0.2.1:6"):
+        found = door.enrol("gpu1", token, request=b"r", source=source, now_ns=1)
+        assert found == "gpu1"
+    assert door.stopped is None
 
 
 def test_a_claim_without_a_valid_token_stops_nothing() -> None:
     door = enrolment()
-    door.enrol("gpu1", host_token(SECRET, "gpu1"), source="a:1", now_ns=1)
+    enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="a:1")
     with pytest.raises(AgentError, match="not valid"):
-        door.enrol("gpu1", b"guess", source="b:1", now_ns=1)
+        enrol(door, "gpu1", b"guess", source="b:1", now_ns=1)
     assert door.stopped is None
 
 
@@ -129,6 +146,6 @@ def test_a_host_may_leave_out_or_add_its_domain(
     door = Enrolment(secret=SECRET, names=inventory, shares_token=True, ends_ns=100)
     if found is None:
         with pytest.raises(AgentError, match="not in the inventory"):
-            door.enrol(called, job_token(SECRET), source="a:1", now_ns=1)
+            enrol(door, called, job_token(SECRET), source="a:1")
     else:
-        assert found == door.enrol(called, job_token(SECRET), source="a:1", now_ns=1)
+        assert found == enrol(door, called, job_token(SECRET), source="a:1")

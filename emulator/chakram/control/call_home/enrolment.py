@@ -42,6 +42,7 @@ class Enrolment:
         shares_token: Whether the token of the job is valid.
         ends_ns: Time after which no agent can enrol.
         sources: Address of each agent that has enrolled, by name.
+        requests: Certificate signing request of each of these agents.
         stopped: Why enrolment has stopped, or None.
     """
 
@@ -50,23 +51,28 @@ class Enrolment:
     shares_token: bool
     ends_ns: int
     sources: dict[str, str] = field(default_factory=dict)
+    requests: dict[str, bytes] = field(default_factory=dict)
     stopped: EnrolmentStopped | None = None
 
-    def enrol(self, name: str, token: bytes, *, source: str, now_ns: int) -> str:
+    def enrol(
+        self, name: str, token: bytes, *, request: bytes, source: str, now_ns: int
+    ) -> str:
         """Admit an agent, and return the name of its host in the inventory.
 
         A host may call itself ``gpu1.example`` and be ``gpu1`` in the inventory, or the
-        other way round.
+        other way round. An agent that has lost the answer may repeat its request: only
+        the owner of its key can use the certificate.
 
         Args:
             name: Name of its host, according to the agent.
             token: Token that it presents.
+            request: Its certificate signing request.
             source: Address it connects from, for messages.
             now_ns: Current time, by the clock of ``ends_ns``.
 
         Raises:
-            EnrolmentStopped: If the name was claimed before. No agent can enrol after
-                that.
+            EnrolmentStopped: If the name was claimed before with another request. No
+                agent can enrol after that.
             AgentError: If the token is not valid for this name and this time.
         """
         where = f"agent {name!r} at {source}"
@@ -88,6 +94,8 @@ class Enrolment:
             raise self.stopped
         if now_ns > self.ends_ns:
             raise AgentError(where, "its token has expired")
+        if self.requests.get(name) == request:
+            return name
         if name in self.sources:
             self.stopped = EnrolmentStopped(
                 f"agent {name!r}",
@@ -97,6 +105,7 @@ class Enrolment:
             )
             raise self.stopped
         self.sources[name] = source
+        self.requests[name] = request
         return name
 
     def _in_inventory(self, name: str) -> str:

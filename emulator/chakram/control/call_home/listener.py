@@ -40,6 +40,8 @@ _COMMANDS_TIMEOUT_S = 5.0
 """Longest time to wait for a connection of an agent that calls can use."""
 _PING_TIMEOUT_S = 5.0
 _END_TIMEOUT_S = 1.0
+_SHUTDOWN_TIMEOUT_S = 1.0
+"""Longest time to wait for the end of a connection whose agent does not answer."""
 _BACKLOG = 512
 
 
@@ -212,6 +214,9 @@ class CallHomeListener:
             sock=listener,
             ssl=context,
             ssl_handshake_timeout=_HELLO_TIMEOUT_S,
+            ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
+            # asyncio calls listen again, by default with a shorter backlog.
+            backlog=_BACKLOG,
             limit=CHUNK_BYTES,
         )
         self._stack.callback(server.close)
@@ -314,6 +319,7 @@ class CallHomeListener:
             name = self.enrolment.enrol(
                 name,
                 hello.enrolment.token,
+                request=request,
                 source=source,
                 now_ns=time.monotonic_ns(),
             )
