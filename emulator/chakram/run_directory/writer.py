@@ -84,6 +84,8 @@ RANKS_PER_PART = 128
 """Number of ranks per part of ``queue_pair_ends``. A rank may have a thousand rows."""
 
 _MAX_SAME_SECOND = 1000
+_MAX_NAME, _MAX_NAME_BYTES = 80, 200
+"""Maximum length of the experiment's name in the name of a run directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -537,7 +539,9 @@ def _make_new(parent: Path, stem: str) -> Path:
 def _file_name(name: str) -> str:
     """Return *name*, with hyphens for characters that file names should not have."""
     safe = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
-    return safe.strip(".-")[:80] or "run"
+    # File systems limit the bytes of a file name.
+    short = safe.strip(".-")[:_MAX_NAME].encode()[:_MAX_NAME_BYTES]
+    return short.decode(errors="ignore") or "run"
 
 
 @contextmanager

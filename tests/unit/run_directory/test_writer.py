@@ -182,6 +182,17 @@ def test_rows_before_the_plan_are_refused(tmp_path: Path) -> None:
         directory.add(small_rows(0))
 
 
+@pytest.mark.parametrize("character", ["a", "測", "𝒜"])
+def test_a_name_of_any_characters_fits_into_a_file_name(
+    tmp_path: Path, character: str
+) -> None:
+    name = 300 * character
+    manifest = RunManifest(run_id="r", name=name, world="simulate", started_at="")
+    directory = RunDirectory.create(tmp_path, manifest=manifest, started=STARTED)
+    assert 40 * character in directory.path.name
+    assert open_run(directory.path).manifest.name == name
+
+
 def test_a_damaged_table_is_refused_with_its_name(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.finish(ended=STARTED)
