@@ -26,6 +26,7 @@ from chakram.control.call_home.run_authority import (
     load_pair,
     new_key_and_request,
 )
+from chakram.control.call_home.splice import keep_alive
 from chakram.control.call_home.token_file import TokenFile
 from chakram.control.certificates import common_name
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
@@ -224,6 +225,24 @@ async def test_an_agent_that_hangs_does_not_delay_the_end(tmp_path: Path) -> Non
         ending_s = time.monotonic()
     assert time.monotonic() - ending_s < 5
     writer.transport.abort()
+
+
+async def test_a_lost_host_ends_a_connection_with_data_in_flight_too(
+    tmp_path: Path,
+) -> None:
+    async with door(tmp_path / "s") as opened:
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1",
+            opened.port,
+            ssl=client_context(opened.authority.certificate, None),
+            server_hostname=CONTROLLER_HOST,
+        )
+        keep_alive(writer)
+        limit_ms = writer.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT
+        )
+        assert limit_ms == 25_000
+        writer.close()
 
 
 async def test_agents_of_a_large_cluster_can_call_at_once(

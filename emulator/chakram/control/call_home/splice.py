@@ -9,6 +9,7 @@ import socket
 CHUNK_BYTES = 1 << 18
 
 _IDLE_S, _INTERVAL_S, _PROBES = 10, 5, 3
+_SILENCE_S = _IDLE_S + _PROBES * _INTERVAL_S
 
 log = logging.getLogger(__name__)
 
@@ -49,5 +50,7 @@ def keep_alive(writer: asyncio.StreamWriter) -> None:
         (socket.TCP_KEEPIDLE, _IDLE_S),
         (socket.TCP_KEEPINTVL, _INTERVAL_S),
         (socket.TCP_KEEPCNT, _PROBES),
+        # The kernel sends no probes while data wait for an acknowledgment.
+        (socket.TCP_USER_TIMEOUT, _SILENCE_S * 1000),
     ):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
