@@ -47,8 +47,9 @@ _CONNECT_TIMEOUT_S = 5.0
 _ENROL_TIMEOUT_S = 60.0
 """Longest time to reach the controller for the first time."""
 _REFUSED_TIMEOUT_S = 5.0
-"""The same if its host refuses connections: it listens before it starts agents, so it
-has ended."""
+"""The same if a repetition does not help: if the host of the controller refuses
+connections, the controller has ended, because it listens before it starts agents. If a
+certificate is not valid, the clock of this host is wrong."""
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 2.0
 _RENEW_AFTER_S = AGENT_VALID.total_seconds() / 2
@@ -169,8 +170,10 @@ class CallHome:
                 streams, welcome = await self._connect(hello, context)
                 break
             except OSError as error:
-                is_refused = isinstance(error, ConnectionRefusedError)
-                limit_s = _REFUSED_TIMEOUT_S if is_refused else _ENROL_TIMEOUT_S
+                is_final = isinstance(
+                    error, ConnectionRefusedError | ssl.SSLCertVerificationError
+                )
+                limit_s = _REFUSED_TIMEOUT_S if is_final else _ENROL_TIMEOUT_S
                 if time.monotonic() + pause_s - begun_s > limit_s:
                     raise AgentError(
                         f"controller {', '.join(self.controllers)}",

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 import chakram
+from chakram.control.call_home import listener
 from chakram.control.call_home.enrolment import Enrolment, host_token, job_token
 from chakram.control.call_home.frames import read_frame, write_frame
 from chakram.control.call_home.listener import CallHomeListener
@@ -48,8 +49,8 @@ Pair = tuple[bytes, ec.EllipticCurvePrivateKey]
 class Door:
     """A listener of one run, and what a caller may do to it."""
 
-    def __init__(self, listener: CallHomeListener, authority: RunAuthority) -> None:
-        self.listener = listener
+    def __init__(self, opened: CallHomeListener, authority: RunAuthority) -> None:
+        self.listener = opened
         self.authority = authority
         self.port = 0
 
@@ -100,9 +101,9 @@ async def door(
     await asyncio.to_thread(folder.mkdir)
     async with CallHomeListener(
         folder, enrolment, authority, lambda *_: None
-    ) as listener:
-        opened = Door(listener, authority)
-        opened.port = await listener.listen("127.0.0.1", 0)
+    ) as listening:
+        opened = Door(listening, authority)
+        opened.port = await listening.listen("127.0.0.1", 0)
         yield opened
 
 
@@ -225,6 +226,52 @@ async def test_an_agent_that_hangs_does_not_delay_the_end(tmp_path: Path) -> Non
         ending_s = time.monotonic()
     assert time.monotonic() - ending_s < 5
     writer.transport.abort()
+
+
+async def test_a_late_answer_is_not_that_to_the_next_ping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "_PING_TIMEOUT_S", 0.2)
+    async with door(tmp_path / "s") as opened:
+        _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
+        context = client_context(opened.authority.certificate, pair)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", opened.port, ssl=context, server_hostname=CONTROLLER_HOST
+        )
+        write_frame(writer, greeting("h1", control=True))
+        await read_frame(reader, pb.Welcome, where="controller")
+        called = opened.listener.agents["h1"]
+        with pytest.raises(AgentError, match="did not answer a ping"):
+            await called.ping()
+        second = asyncio.create_task(called.ping())
+        for _ in range(2):
+            await read_frame(reader, pb.Control, where="controller")
+        for time_ns in (1, 2):
+            pong = pb.Pong(received_ns=time_ns, sent_ns=time_ns)
+            write_frame(writer, pb.ControlReply(pong=pong))
+        assert (await second).remote_received_ns == 2
+        writer.close()
+
+
+async def test_a_host_with_a_wrong_clock_reports_this_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_home, "_REFUSED_TIMEOUT_S", 0.1)
+    # The certificates of another run are as invalid as those of another day.
+    async with door(tmp_path / "s") as opened, door(tmp_path / "other") as other:
+        agent = CallHome(
+            TokenFile(
+                token=host_token(SECRET, "h1"),
+                authority=other.authority.certificate,
+                controllers=(f"127.0.0.1:{opened.port}",),
+                name="h1",
+            ),
+            inner=str(tmp_path / "absent"),
+            end=lambda _: None,
+        )
+        async with asyncio.timeout(5):
+            with pytest.raises(AgentError, match="is the clock of this host right"):
+                await agent.enrol()
 
 
 async def test_a_lost_host_ends_a_connection_with_data_in_flight_too(

@@ -67,6 +67,7 @@ class CalledAgent:
     _control: asyncio.StreamWriter | None = None
     _pongs: asyncio.Queue[tuple[pb.Pong, int]] = field(default_factory=asyncio.Queue)
     _pinging: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _unanswered: int = 0
 
     @property
     def is_here(self) -> bool:
@@ -86,6 +87,7 @@ class CalledAgent:
                 raise AgentError(f"agent {self.name}", "the connection was lost")
             sent_ns = time.monotonic_ns()
             write_frame(self._control, pb.Control(ping=True))
+            self._unanswered += 1
             try:
                 async with asyncio.timeout(_PING_TIMEOUT_S):
                     pong, answered_ns = await self._pongs.get()
@@ -130,13 +132,14 @@ class CalledAgent:
         """Handle the agent's control connection until it ends."""
         reader, writer = streams
         before, self._control = self._control, writer
+        self._unanswered = 0
         if before is not None:
             await close(before)
         where = f"agent {self.name}"
         try:
             while reply := await read_frame(reader, pb.ControlReply, where=where):
                 if reply.HasField("pong"):
-                    self._pongs.put_nowait((reply.pong, time.monotonic_ns()))
+                    self._take_pong(writer, reply.pong)
                 elif reply.HasField("request"):
                     renewed = authority.sign_request(self.name, reply.request)
                     write_frame(writer, pb.Control(certificate=renewed))
@@ -145,6 +148,15 @@ class CalledAgent:
         finally:
             if self._control is writer:
                 self._control = None
+
+    def _take_pong(self, writer: asyncio.StreamWriter, pong: pb.Pong) -> None:
+        """Pass on the answer to the last ping. Ignore late answers to others."""
+        answered_ns = time.monotonic_ns()
+        if self._control is not writer or not self._unanswered:
+            return
+        self._unanswered -= 1
+        if not self._unanswered:
+            self._pongs.put_nowait((pong, answered_ns))
 
 
 class CallHomeListener:
