@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from chakram.control.protobuf_messages import decode_message, pb
@@ -74,30 +74,32 @@ class ShardProcess:
         Raises:
             EnvironmentProblem: If the process cannot be started.
         """
-        counters = SharedCounters.create(
-            f"chakram-shard-{number}", queue_pairs=queue_pairs, ports=ports
-        )
-        ours, theirs = socket.socketpair()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-P", "-m", "chakram_agent.shard"),
-                *("--control", str(theirs.fileno())),
-                *("--counters", str(counters.descriptor)),
-                *("--parent", str(os.getpid())),
-                *(() if core is None else ("--core", str(core))),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), counters.descriptor, *inherited),
-            )
-        except OSError as error:
-            counters.close()
-            ours.close()
-            raise EnvironmentProblem(
-                f"shard {number}", f"its process cannot be started ({error.strerror})"
-            ) from error
-        finally:
-            theirs.close()
+        with ExitStack() as failed:
+            try:
+                counters = SharedCounters.create(
+                    f"chakram-shard-{number}", queue_pairs=queue_pairs, ports=ports
+                )
+                failed.callback(counters.close)
+                ours, theirs = socket.socketpair()
+                failed.callback(ours.close)
+                with theirs:
+                    process = await asyncio.create_subprocess_exec(
+                        sys.executable,
+                        *("-P", "-m", "chakram_agent.shard"),
+                        *("--control", str(theirs.fileno())),
+                        *("--counters", str(counters.descriptor)),
+                        *("--parent", str(os.getpid())),
+                        *(() if core is None else ("--core", str(core))),
+                        stdin=asyncio.subprocess.DEVNULL,
+                        stdout=asyncio.subprocess.DEVNULL,
+                        pass_fds=(theirs.fileno(), counters.descriptor, *inherited),
+                    )
+            except OSError as error:
+                raise EnvironmentProblem(
+                    f"shard {number}",
+                    f"its process cannot be started ({error.strerror})",
+                ) from error
+            failed.pop_all()
         reader, writer = await asyncio.open_connection(sock=ours)
         return cls(number, counters, process, reader, writer)
 
