@@ -514,6 +514,13 @@ def make_folder(
     Raises:
         RunDirectoryError: If the folder cannot be created or written.
     """
+    try:
+        str(parent).encode()
+    except UnicodeEncodeError:
+        # Arrow opens files by their name in UTF-8.
+        raise RunDirectoryError(
+            str(parent), "is not a name in UTF-8", "choose another folder for runs"
+        ) from None
     with manifests.explained_writes(parent):
         parent.mkdir(parents=True, exist_ok=True)
         parts = (f"{started:%Y%m%dT%H%M%SZ}", _file_name(name), kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from array import array
 from dataclasses import fields
 from pathlib import Path
@@ -191,6 +192,14 @@ def test_a_name_of_any_characters_fits_into_a_file_name(
     directory = RunDirectory.create(tmp_path, manifest=manifest, started=STARTED)
     assert 40 * character in directory.path.name
     assert open_run(directory.path).manifest.name == name
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    parent = tmp_path / os.fsdecode(b"caf\xe9")
+    manifest = RunManifest(run_id="r", name="r", world="simulate", started_at="")
+    with pytest.raises(RunDirectoryError, match="not a name in UTF-8"):
+        RunDirectory.create(parent, manifest=manifest, started=STARTED)
+    assert not parent.exists()
 
 
 def test_a_damaged_table_is_refused_with_its_name(tmp_path: Path) -> None:
