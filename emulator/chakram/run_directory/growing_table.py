@@ -172,6 +172,9 @@ def column_names(folder: Path, name: str) -> list[str]:
 def _opened(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
+    except UnicodeEncodeError:
+        found = "its path is not in UTF-8"
+        raise OSError(errno.EILSEQ, found, str(path)) from None
     except UnicodeDecodeError as error:
         raise pa.ArrowInvalid(f"a name of a column: {error}") from None
 

@@ -202,6 +202,16 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     assert not parent.exists()
 
 
+def test_a_table_in_a_folder_whose_name_is_not_utf_8_is_refused(
+    tmp_path: Path,
+) -> None:
+    directory = begin(tmp_path)
+    directory.finish("complete", ended=STARTED)
+    moved = directory.path.rename(tmp_path / os.fsdecode(b"caf\xe9"))
+    with pytest.raises(RunDirectoryError, match="not in UTF-8"):
+        open_run(moved).collectives()
+
+
 def test_a_damaged_table_is_refused_with_its_name(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.finish(ended=STARTED)
