@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.cli import main
-from chakram.foundation.errors import ConfigError
+from chakram.foundation.errors import ConfigError, EnvironmentProblem
 from chakram.launch.deployment_files import batch_script
-from chakram.launch.launched_agents import listen_address
+from chakram.launch.launched_agents import _reaches, listen_address
 from chakram.launch.launchers import LAUNCHERS, LaunchRequest, launcher
 
 if TYPE_CHECKING:
@@ -89,6 +89,14 @@ def test_an_address_to_listen_at(text: str, address: str, port: int) -> None:
 def test_what_is_no_address_to_listen_at(text: str) -> None:
     with pytest.raises(ConfigError, match="--listen"):
         listen_address(text)
+
+
+@pytest.mark.parametrize("address", ["gpu..1", f"{64 * 'a'}.example"])
+def test_what_is_no_host_name_leaves_the_address_of_the_controller_unknown(
+    address: str,
+) -> None:
+    with pytest.raises(EnvironmentProblem, match="is not a host name"):
+        _reaches("", LAUNCHERS["mpi"], [address])
 
 
 def test_a_batch_script_is_bash_and_names_everything(tmp_path: Path) -> None:

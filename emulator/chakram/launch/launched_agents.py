@@ -302,6 +302,8 @@ def _reaches(listen: str, chosen: Launcher, addresses: Iterable[str]) -> list[st
                 found[probe.getsockname()[0]] = None
         except OSError as error:
             failure = f"{address}: {error.strerror or error}"
+        except UnicodeError:  # a part of the name is empty, or longer than 63 bytes
+            failure = f"{address}: is not a host name"
     if not found and not chosen.tells_address:
         raise EnvironmentProblem(
             "controller",
