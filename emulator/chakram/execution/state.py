@@ -352,7 +352,9 @@ class ControllerState:
         return "; ".join((*silent[:_SILENT_NAMED], reason, *sentences[:_FOREIGN_NAMED]))
 
     def _lost(self, event: AgentLost) -> list[Instruction]:
-        if self.phase in (Phase.ENDING, Phase.STOPPING):
+        if self.phase is Phase.ENDING:
+            return []  # its release fails, too, and then reports missing records
+        if self.phase is Phase.STOPPING:
             return self._gone(event.agent)
         self._live.discard(event.agent)
         if event.controller_stalled:

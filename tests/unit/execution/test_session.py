@@ -380,6 +380,33 @@ async def test_completed_run_names_agents_with_missing_records() -> None:
     ]
 
 
+class AgentLostAtTheEnd(PlayedAgent):
+    """An agent that is lost while it is released, before its release fails."""
+
+    async def reset(self) -> None:
+        self.calls.append("reset")
+        await asyncio.sleep(0.01)
+        raise AgentError("agent b", "it does not answer in time")
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        await self._armed.wait()
+        yield Finished(time_ns=1)
+        while "reset" not in self.calls:
+            await asyncio.sleep(0)
+        raise AgentError("agent b", "the connection was lost")
+
+
+@pytest.mark.asyncio
+async def test_completed_run_names_agents_that_were_lost_at_its_end() -> None:
+    watcher = Watcher()
+    front, back = PlayedAgent("a"), AgentLostAtTheEnd("b")
+    await session_of(front, back, watcher=watcher).run()
+    assert watcher.told[-2:] == [
+        "b warning: what it recorded last is missing: it does not answer in time",
+        "DONE",
+    ]
+
+
 @pytest.mark.asyncio
 async def test_interrupt_ends_a_run_with_missing_last_records() -> None:
     agent = LateAgent("a", on_reset=lambda: session.interrupt("SIGINT"))

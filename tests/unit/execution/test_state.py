@@ -83,6 +83,9 @@ def test_problems_after_the_work_do_not_fail_the_run(
 ) -> None:
     state = ending("a", "b")
     assert state.handle(trouble(agent="a", reason="trouble")) == []
+    # The release of a lost agent fails, and reports which records are missing.
+    if trouble is AgentLost:
+        assert state.handle(AgentStopped(agent="a")) == []
     assert state.handle(AgentStopped(agent="b")) == [Finish(reason=None)]
 
 
