@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
 from chakram.cli import main
 from chakram.foundation.errors import ConfigError, EnvironmentProblem
 from chakram.launch.deployment_files import batch_script
-from chakram.launch.launched_agents import _reaches, listen_address
+from chakram.launch.launched_agents import LaunchedAgents, _reaches, listen_address
 from chakram.launch.launchers import LAUNCHERS, LaunchRequest, launcher
+from chakram.run_directory.agent_logs import FOLDER, agent_logs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,6 +99,14 @@ def test_what_is_no_host_name_leaves_the_address_of_the_controller_unknown(
 ) -> None:
     with pytest.raises(EnvironmentProblem, match="is not a host name"):
         _reaches("", LAUNCHERS["mpi"], [address])
+
+
+@pytest.mark.parametrize("host", ["gpu1", "agent-1", "rack 1/gpu1", "../gpu1"])
+def test_the_log_of_a_host_is_found_by_its_name(tmp_path: Path, host: str) -> None:
+    agents = LaunchedAgents(Mock(), tmp_path / "run" / FOLDER)
+    (tmp_path / "run").mkdir()
+    agents.write_log(host, "a line")
+    assert agent_logs(tmp_path / "run") == {host: "a line\n"}
 
 
 def test_a_batch_script_is_bash_and_names_everything(tmp_path: Path) -> None:

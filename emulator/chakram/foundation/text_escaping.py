@@ -35,6 +35,16 @@ def one_line(text: str) -> str:
     return _BREAKING.sub(_escaped, text)
 
 
+def to_file_name(text: str) -> str:
+    """Return text without the separator of folders, which ``from_file_name`` adds."""
+    return text.replace("%", "%25").replace("/", "%2F")
+
+
+def from_file_name(name: str) -> str:
+    """Return the text whose ``to_file_name`` is *name*."""
+    return name.replace("%2F", "/").replace("%25", "%")
+
+
 def code_span(text: str) -> str:
     """Return text as a Markdown code span, which also works in a table cell.
 

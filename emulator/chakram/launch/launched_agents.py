@@ -30,7 +30,7 @@ from chakram.control.call_home.token_file import TokenFile
 from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ConfigError, EnvironmentProblem, HostsAbsent
 from chakram.foundation.ip_addresses import socket_text
-from chakram.foundation.text_escaping import one_line, plain
+from chakram.foundation.text_escaping import one_line, plain, to_file_name
 from chakram.launch.host_commands import PUSHED_AGENT, start_launcher
 from chakram.launch.launchers import LaunchCommand, Launcher, LaunchRequest, launcher
 
@@ -158,7 +158,7 @@ class LaunchedAgents:
         # A full disk ends the run where its records are written, not here.
         with suppress(OSError):
             self.logs.mkdir(exist_ok=True)
-            with (self.logs / f"{name}.log").open("ab") as file:
+            with (self.logs / f"{to_file_name(name)}.log").open("ab") as file:
                 file.write(data)
                 if self._logged[name] > _MOST_LOG_BYTES:
                     file.write(b"# the rest of this log was dropped\n")

@@ -5,12 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from chakram.foundation.errors import NoRunDirectory
+from chakram.foundation.text_escaping import from_file_name
 
 FOLDER = "agents"
 """Folder of a run directory with a log of each launched agent and each launcher."""
 
 _LOCAL = "agent-"
 _LIMIT_BYTES = 4 << 20
+
+
+def _host_of(path: Path) -> str:
+    """Return the host or launcher of a log."""
+    if path.parent.name != FOLDER:
+        return path.stem.removeprefix(_LOCAL)
+    return from_file_name(path.stem)
 
 
 def agent_logs(directory: Path) -> dict[str, str]:
@@ -27,7 +35,7 @@ def agent_logs(directory: Path) -> dict[str, str]:
         for path in sorted(files):
             with path.open("rb") as file:
                 text = file.read(_LIMIT_BYTES).decode("utf-8", "replace")
-            found[path.stem.removeprefix(_LOCAL)] = text
+            found[_host_of(path)] = text
     except OSError as error:
         raise NoRunDirectory(
             str(error.filename), f"cannot be read ({error.strerror})"

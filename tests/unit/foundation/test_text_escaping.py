@@ -14,9 +14,11 @@ from chakram.console.text_table import Column, fitted
 from chakram.foundation.text_escaping import (
     code_block,
     code_span,
+    from_file_name,
     one_line,
     plain,
     plain_output,
+    to_file_name,
 )
 from chakram.report import plots
 from chakram.report.page import Plot, Section, render_page
@@ -24,6 +26,12 @@ from chakram.report.page import Plot, Section, render_page
 CR = "\r"
 EVIL = "\x1b[31m\u202egnp\x9b\x7f\ud800\r\U000e0041"
 SHOWN = r"\u001b[31m\u202egnp\u009b\u007f\ud800\u000d\U000e0041"
+
+
+@pytest.mark.parametrize("text", ["gpu1.example", "rack 1/gpu1", "../%2F%25", "a%b"])
+def test_any_name_makes_a_file_name(text: str) -> None:
+    assert "/" not in to_file_name(text)
+    assert from_file_name(to_file_name(text)) == text
 
 
 def test_control_characters_are_escaped() -> None:
