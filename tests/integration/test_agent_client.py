@@ -148,6 +148,20 @@ async def test_silent_agent_is_reported(
             await client.reset()
 
 
+async def test_slow_end_of_a_connection_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "CLOSE_TIMEOUT_S", 0.05)
+    async with talking_to(FakeAgent(), tmp_path) as client:
+        close = client.channel.close
+
+        async def close_slowly(grace: float | None = None) -> None:
+            await close(grace)
+            await asyncio.sleep(5)
+
+        monkeypatch.setattr(client.channel, "close", close_slowly)
+
+
 async def test_too_long_plan_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
