@@ -14,7 +14,6 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import grpc
@@ -32,6 +31,7 @@ from chakram.control.time_daemons import time_source, wall_ahead_ns
 from chakram.control.wall_clock import TimeSource
 from chakram.fabric.inventory.host_port import HostPorts
 from chakram.foundation import errors
+from chakram.foundation.socket_folder import socket_folder
 from chakram_agent.agent import Agent, Session
 from chakram_agent.agent_clock import clock_name, monotonic_ns
 from chakram_agent.send_limits import Policy
@@ -290,7 +290,7 @@ async def serve(
     with ExitStack() as stack:
         gate = home = None
         if options.home is not None:
-            inner = f"{stack.enter_context(TemporaryDirectory(prefix='chakram-'))}/grpc"
+            inner = f"{stack.enter_context(socket_folder())}/grpc"
             bind(server, f"unix:{inner}")
             home = await _at_home(options.home, inner, stop)
             if home is None:
@@ -302,7 +302,7 @@ async def serve(
                 path = Path(address.removeprefix("unix:"))
                 stack.callback(path.unlink, missing_ok=True)
         else:
-            inner = f"{stack.enter_context(TemporaryDirectory(prefix='chakram-'))}/grpc"
+            inner = f"{stack.enter_context(socket_folder())}/grpc"
             context = service.server_context(options.tls)
             listener = stack.enter_context(_listener(options.listen))
             address = f"{_host(options.listen)}:{listener.getsockname()[1]}"

@@ -16,7 +16,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from chakram.control.call_home.enrolment import (
     SECRET_BYTES,
@@ -30,6 +29,7 @@ from chakram.control.call_home.token_file import TokenFile
 from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ConfigError, EnvironmentProblem, HostsAbsent
 from chakram.foundation.ip_addresses import socket_text
+from chakram.foundation.socket_folder import socket_folder
 from chakram.foundation.text_escaping import one_line, plain, to_file_name
 from chakram.launch.host_commands import PUSHED_AGENT, start_launcher
 from chakram.launch.launchers import LaunchCommand, Launcher, LaunchRequest, launcher
@@ -226,7 +226,7 @@ async def launched_agents(
         + round(ARRIVAL_TIMEOUT_S * 1e9) * (1 + len(commands) // STARTING_AT_ONCE),
     )
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="chakram-")))
+        folder = stack.enter_context(socket_folder())
         listener = await stack.enter_async_context(
             CallHomeListener(
                 folder, enrolment, authority, lambda *line: agents.write_log(*line)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import tempfile
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -28,6 +26,7 @@ from chakram.fabric.fabric_types.base import (
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS
 from chakram.foundation.errors import ConfigError, FabricError, PortInUse
 from chakram.foundation.ip_addresses import IPV4, LOOPBACK_IPV6, is_ipv6, socket_text
+from chakram.foundation.socket_folder import socket_folder
 from chakram.foundation.units import format_rate
 from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE
@@ -92,8 +91,8 @@ class LoopbackFabric(LocalFabric):
             family=self.addressing,
         )
         check_ports_free(ports)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="chakram-"))
-        agent, _ = await self.start_agent(stack, request, Path(folder) / "agent.sock")
+        folder = stack.enter_context(socket_folder())
+        agent, _ = await self.start_agent(stack, request, folder / "agent.sock")
         return World(
             ports=tuple(
                 PortPlan(
