@@ -383,16 +383,19 @@ async def test_completed_run_names_agents_with_missing_records() -> None:
 class AgentLostAtTheEnd(PlayedAgent):
     """An agent that is lost while it is released, before its release fails."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._released = asyncio.Event()
+
     async def reset(self) -> None:
-        self.calls.append("reset")
+        self._released.set()
         await asyncio.sleep(0.01)
         raise AgentError("agent b", "it does not answer in time")
 
     async def events(self) -> AsyncIterator[AgentEvent]:
         await self._armed.wait()
         yield Finished(time_ns=1)
-        while "reset" not in self.calls:
-            await asyncio.sleep(0)
+        await self._released.wait()
         raise AgentError("agent b", "the connection was lost")
 
 
