@@ -30,7 +30,7 @@ from chakram.control.call_home.splice import (
 )
 from chakram.control.error_details import rebuild
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
-from chakram.foundation.errors import AgentError, ChakramError
+from chakram.foundation.errors import AgentError, ChakramError, ConfigError
 from chakram.foundation.ip_addresses import socket_text
 from chakram_agent.agent_clock import monotonic_ns
 
@@ -156,13 +156,19 @@ class CallHome:
 
         Raises:
             AgentError: If the controller cannot be reached or refuses this agent.
+            ConfigError: If the token file contains no certificate.
         """
         key, request = new_key_and_request()
         hello = self._hello()
         hello.enrolment.token = self.token.token
         hello.enrolment.request = request
         hello.enrolment.launcher = launcher_of_process()
-        context = client_context(self.token.authority, None)
+        try:
+            context = client_context(self.token.authority, None)
+        except (ssl.SSLError, UnicodeDecodeError):
+            raise ConfigError(
+                "token file", "contains no certificate of a controller"
+            ) from None
         begun_s = time.monotonic()
         pause_s = _PAUSE_S
         while True:

@@ -31,7 +31,7 @@ from chakram.control.call_home.splice import keep_alive
 from chakram.control.call_home.token_file import TokenFile
 from chakram.control.certificates import common_name
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
-from chakram.foundation.errors import AgentError
+from chakram.foundation.errors import AgentError, ConfigError
 from chakram_agent import call_home
 from chakram_agent.call_home import CallHome
 from tests.waiting import wait_until
@@ -251,6 +251,13 @@ async def test_a_late_answer_is_not_that_to_the_next_ping(
             write_frame(writer, pb.ControlReply(pong=pong))
         assert (await second).remote_received_ns == 2
         writer.close()
+
+
+async def test_a_token_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
+    token = TokenFile(token=b"", authority=b"PEM", controllers=("127.0.0.1:1",))
+    agent = CallHome(token, inner=str(tmp_path / "absent"), end=lambda _: None)
+    with pytest.raises(ConfigError, match="contains no certificate"):
+        await agent.enrol()
 
 
 async def test_a_host_with_a_wrong_clock_reports_this_soon(

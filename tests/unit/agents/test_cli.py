@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import chakram
+from chakram.control.call_home.token_file import TokenFile
 from chakram.control.service import TlsFiles
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from chakram.foundation.errors import ConfigError
@@ -57,6 +58,9 @@ def test_all_options_are_accepted() -> None:
         ("--allow", "0.0.0.0/0"),
         ("--max-rate", "10"),
         ("--listen", "h1"),
+        ("--listen", "192.0.2.11:99999"),
+        ("--listen", "192.0.2.11:²"),
+        ("--listen", "h1..example:7411"),
         ("--lease", "0s"),
         ("--lease", "10"),
         ("--tls-ca", "ca.pem", "--tls-cert", "h1.pem", "--tls-key", "h1.key"),
@@ -65,6 +69,33 @@ def test_all_options_are_accepted() -> None:
 def test_contradictory_options_are_refused(arguments: tuple[str, str]) -> None:
     with pytest.raises(ConfigError):
         options(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_valid"),
+    [
+        ("192.0.2.11:7411", True),
+        ("[2001:db8::1]:7411", True),
+        ("h1.example.:65535", True),
+        ("192.0.2.11", False),
+        ("192.0.2.11:65536", False),
+        ("192.0.2.11:²", False),
+        ("h1..example:7411", False),
+    ],
+)
+def test_the_address_of_a_controller_has_a_host_and_a_port(
+    tmp_path: Path, address: str, is_valid: bool
+) -> None:
+    file = tmp_path / "token.json"
+    file.write_bytes(TokenFile(token=b"", authority=b"", controllers=()).to_bytes())
+    arguments = ("--token-file", str(file), "--controller", address)
+    if is_valid:
+        home = options(*arguments).home
+        assert home is not None
+        assert home.controllers == (address,)
+    else:
+        with pytest.raises(ConfigError, match="is not an address"):
+            options(*arguments)
 
 
 def test_error_prints_one_sentence_and_sets_the_exit_code(
