@@ -56,7 +56,8 @@ def make_certificates(
         The files that were written.
 
     Raises:
-        ConfigError: If a name or an address is invalid, or the authority is damaged.
+        ConfigError: If a name or an address is invalid, or the authority is damaged or
+            has expired.
         EnvironmentProblem: If a file cannot be written.
     """
     for name, addresses in agents.items():
@@ -77,6 +78,13 @@ def make_certificates(
                 name="chakram authority",
             )
             written += _write_pair(folder, CA, authority.certificate, authority.key)
+        authority_ends = authority.certificate.not_valid_after_utc
+        if authority_ends <= now:
+            raise ConfigError(
+                f"{folder / CA}.pem",
+                f"expired on {authority_ends:%Y-%m-%d}",
+                "choose an empty folder, and give all hosts new certificates",
+            )
         for name, addresses in {CONTROLLER: (), **agents}.items():
             key = ec.generate_private_key(ec.SECP256R1())
             certificate = sign(
@@ -93,7 +101,7 @@ def make_certificates(
                 ),
                 key=key.public_key(),
                 begins=now - _CLOCK_SKEW,
-                ends=now + timedelta(days=days),
+                ends=min(now + timedelta(days=days), authority_ends),
             )
             written += _write_pair(folder, name, certificate, key)
     except OSError as error:

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from chakram.control.certificates import make_certificates
+from chakram.control.certificates import (
+    make_certificates,
+    new_authority,
+    private_pem,
+)
 from chakram.foundation.errors import ConfigError, EnvironmentProblem
 
 
@@ -109,6 +114,27 @@ def test_failure_to_create_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
         make_certificates(tmp_path / "file" / "certs", {})
+
+
+def write_authority(folder: Path, *, ends: datetime) -> None:
+    made = new_authority(ends - timedelta(days=9), ends, name="chakram authority")
+    data = made.certificate.public_bytes(serialization.Encoding.PEM)
+    (folder / "ca.pem").write_bytes(data)
+    (folder / "ca.key").write_bytes(private_pem(made.key))
+
+
+def test_an_authority_that_has_expired_signs_nothing(tmp_path: Path) -> None:
+    write_authority(tmp_path, ends=datetime.now(UTC) - timedelta(days=1))
+    with pytest.raises(ConfigError, match=r"ca\.pem: expired on 20"):
+        make_certificates(tmp_path, {"h1": ["192.0.2.11"]})
+    assert not (tmp_path / "h1.pem").exists()
+
+
+def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
+    ends = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    write_authority(tmp_path, ends=ends)
+    make_certificates(tmp_path, {"h1": ["192.0.2.11"]})
+    assert load(tmp_path / "h1.pem").not_valid_after_utc == ends
 
 
 def test_only_the_authority_can_sign(tmp_path: Path) -> None:
