@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
@@ -9,10 +10,21 @@ from unittest.mock import Mock
 import pytest
 
 from chakram.cli import main
-from chakram.foundation.errors import ConfigError, EnvironmentProblem
+from chakram.foundation.errors import (
+    AgentError,
+    ConfigError,
+    EnvironmentProblem,
+    HostsAbsent,
+)
 from chakram.launch.deployment_files import batch_script
-from chakram.launch.launched_agents import LaunchedAgents, _reaches, listen_address
-from chakram.launch.launchers import LAUNCHERS, LaunchRequest, launcher
+from chakram.launch.launched_agents import (
+    LaunchedAgents,
+    _reaches,
+    _Started,
+    _why_absent,
+    listen_address,
+)
+from chakram.launch.launchers import LAUNCHERS, LaunchCommand, LaunchRequest, launcher
 from chakram.run_directory.agent_logs import FOLDER, agent_logs
 
 if TYPE_CHECKING:
@@ -99,6 +111,29 @@ def test_what_is_no_host_name_leaves_the_address_of_the_controller_unknown(
 ) -> None:
     with pytest.raises(EnvironmentProblem, match="is not a host name"):
         _reaches("", LAUNCHERS["mpi"], [address])
+
+
+@pytest.mark.parametrize(
+    ("refused", "found"),
+    [
+        ("gpu1", "agent 'gpu1' at 192.0.2.1:5: has version '0.1'"),
+        ("gpu2", "did not start: ssh ended with exit status 255: no route to gpu1"),
+    ],
+)
+def test_an_absent_host_is_not_explained_by_the_refusal_of_another(
+    refused: str, found: str
+) -> None:
+    error = AgentError(f"agent {refused!r} at 192.0.2.1:5", "has version '0.1'")
+    listener = Mock(refusals={"192.0.2.1": error})
+
+    async def explain() -> HostsAbsent:
+        command = LaunchCommand(("gpu1",), ("ssh", "--", "gpu1", "exec chakram-agent"))
+        started = _Started(command, Mock(returncode=255))
+        started.last.append("no route to gpu1")
+        started.reading = asyncio.create_task(asyncio.sleep(0))
+        return await _why_absent(started, ["gpu1"], listener)
+
+    assert asyncio.run(explain()).found == found
 
 
 @pytest.mark.parametrize("host", ["gpu1", "agent-1", "rack 1/gpu1", "../gpu1"])

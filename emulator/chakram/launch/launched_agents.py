@@ -414,7 +414,12 @@ async def _why_absent(
     more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
     plural = "s" if len(absent) > 1 else ""
     where = f"agent{plural} of {', '.join(absent[:3])}{more}"
-    refusals = list(listener.refusals.values())
+    refusals = [
+        error
+        for error in listener.refusals.values()
+        # With one host per command, its agent has the name in the inventory.
+        if len(each.command.hosts) > 1 or error.where.startswith(f"agent {absent[0]!r}")
+    ]
     if each.has_ended:
         if refusals:
             last = refusals[-1]
