@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import ssl
 import time
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
@@ -32,6 +35,8 @@ from chakram.control.call_home.token_file import TokenFile
 from chakram.control.certificates import common_name
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.foundation.errors import AgentError, ConfigError
+from chakram.launch import launched_agents
+from chakram.launch.launchers import LaunchCommand
 from chakram_agent import call_home
 from chakram_agent.call_home import CallHome
 from tests.waiting import wait_until
@@ -313,6 +318,19 @@ async def test_agents_of_a_large_cluster_can_call_at_once(
     async with door(tmp_path / "s"):
         assert backlogs
     assert backlogs[1] >= 512
+
+
+async def test_what_a_launcher_leaves_behind_does_not_delay_its_error() -> None:
+    words = ("sh", "-c", "sleep 30 & echo no route; exit 255")
+    agents = launched_agents.LaunchedAgents(Mock(refusals={}), None)
+    command = LaunchCommand(("h1",), words)
+    started = await launched_agents._spawn(command, b"", agents)
+    await asyncio.to_thread(wait_until, lambda: started.has_ended, "its end")
+    async with asyncio.timeout(10):
+        error = await launched_agents._why_absent(started, ["h1"], agents.listener)
+    assert error.found == "did not start: sh ended with exit status 255: no route"
+    os.killpg(started.process.pid, signal.SIGKILL)
+    await started.reading
 
 
 def rsa_request() -> bytes:

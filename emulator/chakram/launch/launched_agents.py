@@ -42,6 +42,7 @@ authentication gets hundreds of requests at once."""
 _END_TIMEOUT_S = 5.0
 _KILL_TIMEOUT_S = 2.0
 _ENDS_WITHIN_S = 1.0
+_LAST_OUTPUT_TIMEOUT_S = 1.0
 _LAST_LINES = 20
 _LONGEST_LINE = 400
 _MOST_LOG_BYTES = 1 << 20
@@ -410,7 +411,8 @@ async def _why_absent(
 ) -> HostsAbsent:
     """Return the error that explains why agents have not called."""
     if each.has_ended:
-        await each.reading
+        # A program that it left behind, e.g. a proxy of ssh, may keep the pipe open.
+        await asyncio.wait([each.reading], timeout=_LAST_OUTPUT_TIMEOUT_S)
     more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
     plural = "s" if len(absent) > 1 else ""
     where = f"agent{plural} of {', '.join(absent[:3])}{more}"
