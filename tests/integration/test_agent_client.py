@@ -16,6 +16,7 @@ from chakram.control.client import AgentClient
 from chakram.control.error_details import METADATA_KEY
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.control.service import serve_agent
+from chakram.execution.clock_watch import clock_of
 from chakram.foundation.errors import AgentError, PeerError, PlanError
 from chakram_agent.grpc_server import AgentService
 from tests.plans import ring_plan
@@ -146,6 +147,17 @@ async def test_silent_agent_is_reported(
         monkeypatch.setattr(client_module, "CALL_TIMEOUT_S", 0.05)
         with pytest.raises(AgentError, match="it does not answer in time"):
             await client.reset()
+
+
+class AgentWhoseClockJumps(FakeAgent):
+    async def ClockPing(self, request: Any, context: Any) -> pb.ClockPong:
+        return pb.ClockPong(received_ns=1, sent_ns=10**12)
+
+
+async def test_pings_of_an_agent_whose_clock_jumps_are_refused(tmp_path: Path) -> None:
+    async with talking_to(AgentWhoseClockJumps(), tmp_path) as client:
+        with pytest.raises(AgentError, match="its clock is not usable"):
+            await clock_of(client)
 
 
 async def test_slow_end_of_a_connection_is_no_error(

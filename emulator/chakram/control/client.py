@@ -471,9 +471,22 @@ class AgentClient:
         return bool(self.description.clock) and (self.description.clock == host_clock())
 
     async def send_pings(self, count: int = 8) -> list[PingTimes]:
-        """Exchange some pings with the agent, one after the other."""
+        """Exchange some pings with the agent, one after the other.
+
+        Raises:
+            AgentError: If the agent does not answer, or if its clock jumps between the
+                arrival of a ping and the answer.
+        """
         ping = self.ping or self._ping_by_call
-        return [await ping() for _ in range(count)]
+        pings = [await ping() for _ in range(count)]
+        shortest_ns = min(each.round_trip_ns for each in pings)
+        if shortest_ns < 0:
+            raise AgentError(
+                self.where,
+                f"its clock is not usable: a round trip took {shortest_ns} ns",
+                "was its host suspended, or its clock set?",
+            )
+        return pings
 
     async def _ping_by_call(self) -> PingTimes:
         sent_ns = time.monotonic_ns()
