@@ -140,21 +140,23 @@ async def test_an_agent_enrols_and_answers_pings(tmp_path: Path) -> None:
         await asyncio.gather(staying, return_exceptions=True)
 
 
+def caller(tmp_path: Path, port: int, authority: bytes) -> CallHome:
+    """Return an agent with a token of host h1."""
+    token = TokenFile(
+        token=host_token(SECRET, "h1"),
+        authority=authority,
+        controllers=(f"127.0.0.1:{port}",),
+        name="h1",
+    )
+    return CallHome(token, inner=str(tmp_path / "absent"), end=lambda _: None)
+
+
 async def test_a_certificate_is_renewed_for_new_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_home, "_RENEW_AFTER_S", 0.05)
     async with door(tmp_path / "s") as opened:
-        agent = CallHome(
-            TokenFile(
-                token=host_token(SECRET, "h1"),
-                authority=opened.authority.certificate,
-                controllers=(f"127.0.0.1:{opened.port}",),
-                name="h1",
-            ),
-            inner=str(tmp_path / "absent"),
-            end=lambda _: None,
-        )
+        agent = caller(tmp_path, opened.port, opened.authority.certificate)
         await agent.enrol()
         first = agent._context
         staying = asyncio.create_task(agent.stay(lambda: None))
@@ -271,16 +273,7 @@ async def test_a_host_with_a_wrong_clock_reports_this_soon(
     monkeypatch.setattr(call_home, "_REFUSED_TIMEOUT_S", 0.1)
     # The certificates of another run are as invalid as those of another day.
     async with door(tmp_path / "s") as opened, door(tmp_path / "other") as other:
-        agent = CallHome(
-            TokenFile(
-                token=host_token(SECRET, "h1"),
-                authority=other.authority.certificate,
-                controllers=(f"127.0.0.1:{opened.port}",),
-                name="h1",
-            ),
-            inner=str(tmp_path / "absent"),
-            end=lambda _: None,
-        )
+        agent = caller(tmp_path, opened.port, other.authority.certificate)
         async with asyncio.timeout(5):
             with pytest.raises(AgentError, match="is the clock of this host right"):
                 await agent.enrol()

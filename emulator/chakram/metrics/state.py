@@ -18,6 +18,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.metrics import catalogue
+from chakram.metrics.switch_values import Value, modeled_values, reported_values
 from chakram.plan.bound_queue_pairs import is_verbs
 from chakram.plan.plan import Plan
 from chakram.plan.port_plan import PortPlan
@@ -26,7 +27,6 @@ from chakram.rdma.hardware_counters import NAMES as NIC_COUNTERS
 from chakram.records import counter_slots as layout
 from chakram.records import run_records
 from chakram.summary.bandwidth import bus_factor
-from chakram.switch.packet_outcomes import DROP_REASONS
 from chakram.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -70,17 +70,6 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, int, float], ...] = tuple(
 """Counters that have a metric: its name, the values of its labels, the index of the
 slot, and the factor to the metric's unit."""
 
-
-_REPORTED = (
-    ("chakram_switch_queue_bytes", "queue_bytes", 1),
-    ("chakram_switch_marked_packets_total", "marked", 1),
-    ("chakram_switch_pause_frames_total", "pauses_received", 1),
-    ("chakram_switch_paused_seconds_total", "paused_ns", 1e-9),
-)
-"""Metrics of traffic classes that switches report: name, counter, and factor."""
-
-_REPORTED_DROPS = ("drops", "ingress_drops")
-"""Counters of drops that switches report."""
 
 _OF_COLLECTIVES = (
     "chakram_collectives_total",
@@ -372,45 +361,9 @@ class MetricsState:
             before: Its counters at the start of the run, which may have lost frames in
                 earlier runs. None: those of a new lab.
         """
-        process = counters.process
-        earlier = {} if before is None else before.process
-        lost = sum(process[name] - earlier.get(name, 0) for name in ("lost", "refused"))
-        values: list[tuple[str, Labels, float]] = [
-            ("lost_frames_total", (), lost),
-            ("delay_max_seconds", (), process["late_ns"] * 1e-9),
-            ("cpu_seconds_total", (), process["cpu_ns"] * 1e-9),
-        ]
-        for link in topology.links:
-            for direction, end in (("up", link.a), ("down", link.b)):
-                port = counters.ports[str(end)]
-                for klass, sent in enumerate(port["sent_packets"]):
-                    waiting, paused = (
-                        port["queue_bytes"][klass],
-                        port["pfc_received"][klass],
-                    )
-                    if sent or waiting or paused:
-                        place = (link.name, direction, str(klass))
-                        paused_s = port["paused_ns"][klass] * 1e-9
-                        marked = port["marked_packets"][klass]
-                        values += [
-                            ("queue_bytes", place, waiting),
-                            ("marked_packets_total", place, marked),
-                            ("pause_frames_total", place, paused),
-                            ("paused_seconds_total", place, paused_s),
-                        ]
-                # Also zeros: a rate needs the value before the first drops.
-                values += [
-                    (
-                        "dropped_packets_total",
-                        (link.name, direction, text),
-                        port["drops_by_reason"][reason],
-                    )
-                    for reason, text in DROP_REASONS.items()
-                ]
         with self._lock:
             self._has_own_switches = True
-            for name, labels, value in values:
-                self._set(f"chakram_switch_{name}", labels, value)
+            self._set_of_switches(modeled_values(topology, counters, before))
 
     def set_reported(
         self, classes: Iterable[tuple[str, str, int, Mapping[str, int]]]
@@ -423,30 +376,9 @@ class MetricsState:
         Args:
             classes: Link, direction, class (negative for a whole port) and counters.
         """
-        dropped: dict[Labels, dict[tuple[str, bool], int]] = {}
         with self._lock:
-            if self._has_own_switches:
-                return
-            for link, direction, klass, counters in classes:
-                for name in _REPORTED_DROPS:
-                    if name in counters:
-                        found = dropped.setdefault((link, direction), {})
-                        key = name, klass >= 0
-                        found[key] = found.get(key, 0) + counters[name]
-                if klass < 0:
-                    continue
-                place: Labels = (link, direction, str(klass))
-                for name, counter, factor in _REPORTED:
-                    if counter in counters:
-                        self._set(name, place, counters[counter] * factor)
-            for end, found in dropped.items():
-                # The drops of a port include those of its classes.
-                total = sum(
-                    found.get((name, False), found.get((name, True), 0))
-                    for name in _REPORTED_DROPS
-                )
-                labels = (*end, catalogue.NO_REASON)
-                self._set("chakram_switch_dropped_packets_total", labels, total)
+            if not self._has_own_switches:
+                self._set_of_switches(reported_values(classes))
 
     # ---- agents --------------------------------------------------------------------
 
@@ -642,6 +574,10 @@ class MetricsState:
                 self._set(name, (record.job,), self._epoch_s + end_ns * 1e-9)
         else:
             self._open_iterations[key] = (count, start_ns, end_ns)
+
+    def _set_of_switches(self, values: Iterable[Value]) -> None:
+        for name, labels, value in values:
+            self._set(f"chakram_switch_{name}", labels, value)
 
     def _set(self, name: str, labels: Labels, value: float) -> None:
         _check_labels(name, labels)
