@@ -128,4 +128,5 @@ async def test_a_degraded_link_has_its_rate_until_it_ends(rate_bps: int | None) 
                 break
         assert slow[-1] == pytest.approx(degraded_bps, rel=0.08), slow
         disturb_links(handle.state, [])
-        assert rate() > 2 * degraded_bps
+        # A busy machine may delay the packets of one attempt.
+        assert any(rate() > 2 * degraded_bps for _ in range(ATTEMPTS))
