@@ -22,6 +22,7 @@ from chakram.console.number_format import (
     microseconds_text,
     percent_text,
     time_text,
+    variation_text,
 )
 from chakram.console.text_table import Column, fitted
 
@@ -296,7 +297,7 @@ def _footer(summary: Summary, width: int | None) -> Iterator[str]:
         yield (
             f"# Iteration{job}: mean {time_text(iteration.mean_ns)}, "
             f"p50 {time_text(iteration.p50_ns)}, p99 {time_text(iteration.p99_ns)}, "
-            f"max {time_text(iteration.max_ns)}, cv {percent_text(iteration.cv)} %"
+            f"max {time_text(iteration.max_ns)}{variation_text(iteration.cv)}"
         )
     for slip in summary.slips:
         job = f" of {slip.job}" if several else ""

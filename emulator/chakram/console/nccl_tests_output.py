@@ -35,6 +35,7 @@ from chakram.console.nccl_tests_rows import (
     are_checked,
     row_of,
 )
+from chakram.console.number_format import percent_text
 from chakram.console.summary_document import NCCL_TESTS_JSON_VERSION
 from chakram.formats.nccl_tests import TESTS
 from chakram.foundation.errors import ResultsError
@@ -212,11 +213,16 @@ def _network(test: BenchTest, cycles: Sequence[Sequence[BenchRow]]) -> list[str]
                 f"{'N/A' if row.net_bw is None else float_text(row.net_bw, 6):>7}  "
                 f"{'N/A' if row.bound_ns is None else f'{row.bound_ns / 1e3:.2f}':>9}  "
                 f"{'N/A' if share is None else f'{100 * share:.1f}':>6}  "
-                f"{_statistics(row)['cv_pct']:5.1f}  {len(row.times_ns):4d}{mark}"
+                f"{percent_text(_variation(row)):>5}  {len(row.times_ns):4d}{mark}"
             )
     if any(row.generator_bound for rows in cycles for row in rows):
         lines.append("# * some of these collectives waited for the generator")
     return lines
+
+
+def _variation(row: BenchRow) -> float | None:
+    """Return the coefficient of variation, or None for one time, which cannot vary."""
+    return _statistics(row)["cv_pct"] / 100 if len(row.times_ns) > 1 else None
 
 
 def _statistics(row: BenchRow) -> dict[str, float]:
@@ -317,7 +323,7 @@ def _result(test: BenchTest, row: BenchRow) -> dict[str, Any]:
         "net_bw": row.net_bw,
         "bound_ns": row.bound_ns,
         "bound_share": row.bound_share,
-        "cv": _statistics(row)["cv_pct"] / 100,
+        "cv": _variation(row),
         "generator_bound": row.generator_bound,
     }
 

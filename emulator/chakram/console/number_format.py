@@ -40,6 +40,11 @@ def percent_text(share: float | None, sign: str = "") -> str:
     return MISSING if share is None else f"{100 * share:{sign}.1f}"
 
 
+def variation_text(cv: float | None) -> str:
+    """Return the end of a list with a coefficient of variation, empty if unknown."""
+    return "" if cv is None else f", CV {100 * cv:.1f} %"
+
+
 def counted_text(count: int, noun: str) -> str:
     """Return a number and a noun, which has a plural with -s."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.analysis.comparison import Comparison, compare, sentences, setting_text
 from chakram.analysis.comparison_inputs import run_settings, side_of_runs
-from chakram.console.number_format import MISSING, percent_text
+from chakram.console.number_format import MISSING, percent_text, variation_text
 from chakram.console.summary_document import summary_document
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import page
@@ -150,7 +150,7 @@ def _answer(runs: _Runs) -> page.Answer:
             page.Tile(
                 "" if longest is None else format_time(longest.mean_ns),
                 f"iteration of {letter}"
-                + (f", CV {percent_text(longest.cv)} %" if longest else ""),
+                + (variation_text(longest.cv) if longest else ""),
                 "No iteration was measured.",
             )
         )
@@ -298,7 +298,7 @@ def _iterations(runs: _Runs) -> page.Parts:
         rows += [
             _each(
                 f"JCT of {job}, mean",
-                lambda it: f"{format_time(it.mean_ns)} (CV {percent_text(it.cv)} %)",
+                lambda it: format_time(it.mean_ns) + variation_text(it.cv),
                 found,
             ),
             _each(f"JCT of {job}, factor", "{:.3f}".format, _factors(means)),

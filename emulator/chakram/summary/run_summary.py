@@ -14,7 +14,8 @@ skew
 algbw, busbw
     Bandwidths for that time, defined as in nccl-tests (``chakram.summary.bandwidth``).
 cv
-    Coefficient of variation of the times of the row.
+    Coefficient of variation of the times of the row.  It is None if there is only one
+    time.
 bound, % of bound
     Mean lower bound on the collectives' times (``chakram.predict.bound``).  If a
     collective completes before its bound, because a shaper passes short bursts, its
@@ -219,7 +220,7 @@ class SummaryRow:
     p99_ns: float
     max_ns: float
     mean_over_ranks_ns: float
-    cv: float
+    cv: float | None
     skew_ns: float | None
     algbw: float | None
     busbw: float | None
@@ -261,7 +262,7 @@ class IterationSummary:
     p50_ns: float
     p99_ns: float
     max_ns: float
-    cv: float
+    cv: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

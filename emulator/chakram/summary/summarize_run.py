@@ -236,7 +236,7 @@ def _row(
         p99_ns=percentile(durations_ns, 99) / dilation,
         max_ns=max(durations_ns) / dilation,
         mean_over_ranks_ns=_mean([r.mean_duration_ns for r in records]) / dilation,
-        cv=coefficient_of_variation(durations_ns),
+        cv=_variation(durations_ns),
         skew_ns=None
         if first.op is CollectiveOp.SEND_RECV
         else _mean([record.start_spread_ns for record in records]) / dilation,
@@ -368,6 +368,11 @@ def _ranks(records: Sequence[RankRecord], dilation: int) -> tuple[RankSummary, .
     )
 
 
+def _variation(times_ns: Sequence[int]) -> float | None:
+    """Return the coefficient of variation, or None for one time, which cannot vary."""
+    return coefficient_of_variation(times_ns) if len(times_ns) > 1 else None
+
+
 def _iterations(
     records: Sequence[RankRecord], dilation: int
 ) -> tuple[IterationSummary, ...]:
@@ -383,7 +388,7 @@ def _iterations(
             p50_ns=percentile(times_ns, 50) / dilation,
             p99_ns=percentile(times_ns, 99) / dilation,
             max_ns=max(times_ns) / dilation,
-            cv=coefficient_of_variation(times_ns),
+            cv=_variation(times_ns),
         )
         for job, times_ns in sorted(by_job.items())
     )

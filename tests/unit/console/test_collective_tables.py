@@ -162,7 +162,7 @@ def test_footer_shows_the_rest() -> None:
     text = render_table(summary(directory="runs/x"))
     for expected in (
         "# Out of bounds values : N/A (not checked)",
-        "# Iteration: mean 750.0 us, p50 750.0 us, p99 750.0 us, max 750.0 us, cv 0.0",
+        "# Iteration: mean 750.0 us, p50 750.0 us, p99 750.0 us, max 750.0 us, CV 0.0",
         "# Exposed communication: 72.4 % of the iteration, 525.0 us per rank",
         "# Packets: 5040 sent, 12 retransmitted (0.238 %), 60 marked for congestion",
         "# Uplinks: 2 directions, max/mean 1.333, Jain 0.9000",

@@ -439,7 +439,7 @@ def test_footer_counts_all_cycles_and_network_events() -> None:
         "#       size   net_bw      bound  %bound     cv     n",
         "#        (B)   (GB/s)       (us)     (%)    (%)",
         "#       4096     3.00       1.50    75.0   50.0     2",
-        "#       2048      N/A        N/A     N/A    0.0     0 *",
+        "#       2048      N/A        N/A     N/A    N/A     0 *",
         "# * some of these collectives waited for the generator",
         "#",
         "# a note",

@@ -139,7 +139,7 @@ def test_facts_of_runs_stand_side_by_side(sections: dict[str, Section]) -> None:
 
 def test_iterations_have_factors_over_the_first(sections: dict[str, Section]) -> None:
     assert rows_of(sections["Iterations"]) == {
-        "JCT of moe, mean": ("750us (CV 0.0 %)", "375us (CV 0.0 %)"),
+        "JCT of moe, mean": ("750us, CV 0.0 %", "375us, CV 0.0 %"),
         "JCT of moe, factor": ("1.000", "0.500"),
         "JCT ratio of moe (m)": ("0.052", "0.052"),
         # Of two ranks 200 of 750 us, of two 200 of 700.

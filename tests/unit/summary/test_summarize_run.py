@@ -121,6 +121,12 @@ def test_warm_up_is_left_out() -> None:
     assert (row.samples, row.max_ns) == (1, ALL_REDUCE_NS)
 
 
+def test_one_time_has_no_variation() -> None:
+    once = summarize_run(measurements(small_rows(1)))
+    row = row_of(once, CollectiveOp.ALL_REDUCE)
+    assert (row.samples, row.cv, once.iterations[0].cv) == (1, None, None)
+
+
 def test_spread_of_times_is_reported() -> None:
     rows = small_rows(1)
     rows.extend(small_rows(2, slower_ns=ALL_REDUCE_NS))

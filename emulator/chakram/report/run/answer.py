@@ -11,7 +11,7 @@ from markupsafe import Markup
 from chakram.analysis.cause_ranking import LEAST_SAVING, CauseClass
 from chakram.analysis.charged_causes import LEAST_SHARE
 from chakram.collectives.ops import CollectiveOp
-from chakram.console.number_format import percent_text, time_text
+from chakram.console.number_format import percent_text, time_text, variation_text
 from chakram.diagnosis.verified import UNEXPLAINED, Verified
 from chakram.foundation.units import about_size
 from chakram.records.run_records import is_generator_bound
@@ -198,7 +198,7 @@ def _tiles(data: RunData, rows: Sequence[ReportRow]) -> list[Tile]:
     time, n = "", ""
     if longest is not None:
         job = f" of {longest.job}" if len(summary.iterations) > 1 else ""
-        n = f"{job}, CV {percent_text(longest.cv)} %, n = {longest.iterations}"
+        n = f"{job}{variation_text(longest.cv)}, n = {longest.iterations}"
         time = time_text(longest.mean_ns)
     largest = max(
         (each for each in rows if each.share is not None),

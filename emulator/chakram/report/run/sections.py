@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chakram.console.number_format import MISSING, percent_text
+from chakram.console.number_format import MISSING, percent_text, variation_text
 from chakram.foundation.units import about_size, format_time
 from chakram.records.run_records import is_generator_bound
 from chakram.report.blocks import facts, table
@@ -81,8 +81,8 @@ def iterations(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     for each in data.summary.iterations:
         text = (
             f"{format_time(each.mean_ns)} per iteration, mean of {each.iterations} "
-            f"(P50 {format_time(each.p50_ns)}, P99 {format_time(each.p99_ns)}, CV "
-            f"{percent_text(each.cv)} %)"
+            f"(P50 {format_time(each.p50_ns)}, P99 {format_time(each.p99_ns)}"
+            f"{variation_text(each.cv)})"
         )
         roofline = known.get(each.job)
         ratio = "unknown: ports have no rate" if roofline is None else MISSING
