@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chakram.cli import main
+from chakram.execution.session import Session
 from chakram.run_directory.manifest import COMPLETE, FAILED, PARTIAL
 from chakram.run_directory.reader import open_run
 from tests.e2e.endings import check_next_run, check_nothing_is_left, check_results
@@ -161,3 +163,19 @@ def test_run_continues_when_its_output_pipe_closes(tmp_path: Path) -> None:
     assert process.wait(PATIENCE_S) == 0
     (directory,) = (tmp_path / "runs").iterdir()
     assert open_run(directory).manifest.status == COMPLETE
+
+
+def test_an_error_of_chakram_leaves_a_run_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(session: Session) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(Session, "run", fail)
+    monkeypatch.chdir(tmp_path)
+    experiment = write_experiment(tmp_path, [moe(4)], fabric("loopback", 4))
+    assert main(["run", str(experiment)]) == 1
+    (directory,) = (tmp_path / "runs").iterdir()
+    manifest = open_run(directory).manifest
+    assert manifest.status == FAILED
+    assert manifest.reason == "run: internal error: ZeroDivisionError: planted"

@@ -29,8 +29,9 @@ from chakram.plan.bound_queue_pairs import (
     payload_slots,
 )
 from chakram.plan.plan import CREDIT_CHANNELS
+from chakram.plan.port_plan import HUGE_PAGES
 from chakram.rdma.hardware_counters import counted, read_counters
-from chakram.rdma.nic_rates import Nic, find_nic, open_device
+from chakram.rdma.nic_device import Nic, find_nic, huge_page_bytes, open_device
 from chakram.rdma.nic_settings import nic_settings
 from chakram.roce.constants import NEVER, NO_IMMEDIATE
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from chakram.plan.plan import RankPlan, RunSettings
     from chakram.plan.port_plan import PortPlan
     from chakram.plan.transport import TransportPlan
+    from chakram.rdma.libibverbs import Device, SharedReceives
+    from chakram.rdma.libibverbs import QueuePair as DeviceQueuePair
     from chakram.records.counter_definitions import PortStatistics
     from chakram.roce.burst import Burst
     from chakram.roce.queue_pair import QueuePair
@@ -65,6 +68,9 @@ _MIN_DEPTH = 4
 _QUEUE_ENTRIES = 12_000
 """Entries of a port's completion queue, which all common devices support."""
 _RECEIVES_PER_SEND = 2
+_SHARE_FROM = 64
+"""Number of queue pairs from which they share receives, instead of having few each."""
+_SHARED_RECEIVES = 4096
 _MAX_POLLS = 16
 """Limit on polls of a call, so that a busy NIC does not delay the other work."""
 _POLLS_PER_DRAIN = 64
@@ -135,12 +141,13 @@ class VerbsEngine(PortEngine):
             for pair in rank.queue_pairs
             if pair.local_rate_bps is None
         }
-        depth = _QUEUE_ENTRIES // max(1, len(self._plans)) // (1 + _RECEIVES_PER_SEND)
-        self._depth = min(_MAX_DEPTH, max(_MIN_DEPTH, depth))
-        self._receives = _RECEIVES_PER_SEND * self._depth
+        self._shared: SharedReceives | None = None
+        self._set_depths()
         slots = payload_slots(ranks, transport, settings)
+        self._may_share = len(self._plans) >= _SHARE_FROM
         if transport.verb == "send" and is_verified(ranks, transport, settings):
-            slots = self._receives
+            # A receive belongs to a slot of its queue pair.
+            slots, self._may_share = self._receives, False
         # Grants have no payload.
         verified = [
             qpn
@@ -159,9 +166,19 @@ class VerbsEngine(PortEngine):
         self.bound: tuple[BoundQueuePair, ...] = ()
         self.settings: dict[str, str] = {}
         self.is_behind = False
-        self._empty_polls = 0
+        self._empty_polls = self._consumed = 0
         self._counted_before: dict[str, int] = {}
         self._open = ExitStack()
+
+    def _set_depths(self) -> None:
+        """Set how many sends and receives are posted at most on a queue pair."""
+        pairs = max(1, len(self._plans))
+        if self._shared is None:
+            depth = _QUEUE_ENTRIES // pairs // (1 + _RECEIVES_PER_SEND)
+        else:
+            depth = (_QUEUE_ENTRIES - _SHARED_RECEIVES) // pairs
+        self._depth = min(_MAX_DEPTH, max(_MIN_DEPTH, depth))
+        self._receives = 0 if self._shared else _RECEIVES_PER_SEND * self._depth
 
     # The device.
 
@@ -174,7 +191,7 @@ class VerbsEngine(PortEngine):
                 memory, or libibverbs is missing.
         """
         device = open_device(self._port.interface)
-        from chakram.rdma.libibverbs import CompletionQueue, Memory, QueuePair
+        from chakram.rdma.libibverbs import CompletionQueue, QueuePair
 
         self._open.callback(device.close)
         self._nic: Nic = find_nic(device, self._port.address)
@@ -182,11 +199,12 @@ class VerbsEngine(PortEngine):
         if self._nic.firmware:
             self.settings["firmware"] = self._nic.firmware
         pairs = len(self._plans)
-        size_bytes = self._layout.size_bytes
+        self._allocate(device)
         try:
-            self._memory = Memory(device, size_bytes)
-            self._open.callback(self._memory.close)
+            self._share_receives(device)
             entries = pairs * (self._depth + self._receives)
+            if self._shared is not None:
+                entries += _SHARED_RECEIVES
             self._completions = CompletionQueue(device, max(1, entries))
             self._open.callback(self._completions.close)
             for plan in self._plans.values():
@@ -196,6 +214,7 @@ class VerbsEngine(PortEngine):
                     self._completions,
                     send_depth=self._depth,
                     receive_depth=self._receives,
+                    shared=self._shared,
                 )
                 self._open.callback(made.close)
                 pair = NicQueuePair(
@@ -212,8 +231,7 @@ class VerbsEngine(PortEngine):
         except OSError as error:
             raise EnvironmentProblem(
                 self._where,
-                f"{self._nic.name} refuses {pairs} queue pairs with {size_bytes} B of "
-                f"memory: {error.strerror}",
+                f"{self._nic.name} refuses {pairs} queue pairs: {error.strerror}",
                 "raise the limit of locked memory (ulimit -l unlimited), or use fewer "
                 "queue pairs",
             ) from None
@@ -221,6 +239,50 @@ class VerbsEngine(PortEngine):
         self._open.callback(self._view.release)
         self._view[: len(pattern())] = pattern()
         self.bound = tuple(map(self._bound, self._pairs.values()))
+
+    def _allocate(self, device: Device) -> None:
+        """Register the memory of the port.
+
+        Raises:
+            EnvironmentProblem: If the host or the device has too little.
+        """
+        from chakram.rdma.libibverbs import Memory
+
+        size_bytes = self._layout.size_bytes
+        page_bytes, hint = 0, "raise the limit of locked memory (ulimit -l unlimited)"
+        if self._port.open.endswith(HUGE_PAGES):
+            page_bytes = huge_page_bytes()
+            pages = -(-size_bytes // page_bytes)
+            self.settings["huge_pages"] = f"{pages} of {page_bytes} B"
+            hint = f"reserve {pages} more huge pages: sysctl vm.nr_hugepages"
+        try:
+            self._memory = Memory(device, size_bytes, huge_page_bytes=page_bytes)
+        except OSError as error:
+            raise EnvironmentProblem(
+                self._where,
+                f"{self._nic.name} gets no {size_bytes} B of memory: {error.strerror}",
+                hint,
+            ) from None
+        self._open.callback(self._memory.close)
+
+    def _share_receives(self, device: Device) -> None:
+        """Let many queue pairs share their receives, if the device can do that.
+
+        Raises:
+            OSError: If the device refuses the receives.
+        """
+        from chakram.rdma.libibverbs import SharedReceives
+
+        if not self._may_share:
+            return
+        try:
+            self._shared = SharedReceives(device, self._memory, _SHARED_RECEIVES)
+        except OSError:
+            return
+        self._open.callback(self._shared.close)
+        self._post_unplaced(self._shared, _SHARED_RECEIVES)
+        self._set_depths()
+        self.settings["shared_receives"] = str(_SHARED_RECEIVES)
 
     def _bound(self, pair: NicQueuePair) -> BoundQueuePair:
         is_written = pair.index is not None and self._transport.verb == "write"
@@ -294,7 +356,8 @@ class VerbsEngine(PortEngine):
                 rnr_retries=transport.rnr_retry_limit,
                 rnr_timer=transport.rnr_timer,
             )
-            self._post_receives(pair, self._receives)
+            if self._receives:
+                self._post_receives(pair, self._receives)
         except OSError as error:
             raise RunFailed(
                 self._where,
@@ -502,7 +565,6 @@ class VerbsEngine(PortEngine):
     ) -> None:
         pair.received_bytes += size_bytes
         pair.total_received_bytes += size_bytes
-        pair.consumed += 1
         if immediate != MORE_FOLLOWS:
             event = MessageReceived(
                 immediate,
@@ -517,17 +579,29 @@ class VerbsEngine(PortEngine):
             self._taken.append(event)
             pair.received_bytes = 0
             pair.received += 1
+        if self._shared is not None:
+            self._consumed += 1
+            if self._consumed >= _SHARED_RECEIVES // 2:
+                self._post_unplaced(self._shared, self._consumed)
+                self._consumed = 0
+            return
+        pair.consumed += 1
         if pair.consumed >= self._receives // 2:
             self._post_receives(pair, pair.consumed)
             pair.consumed = 0
 
+    def _post_unplaced(
+        self, queue: SharedReceives | DeviceQueuePair, count: int
+    ) -> None:
+        """Post receives without a slot, for SENDs with the room for any piece."""
+        size_bytes = PIECE_BYTES if self._transport.verb == "send" else 0
+        queue.post_receives(
+            count, 0, offset=self._layout.scratch_offset, size_bytes=size_bytes
+        )
+
     def _post_receives(self, pair: NicQueuePair, count: int) -> None:
-        if self._transport.verb != "send":
-            pair.device.post_receives(count, 0)
-        elif pair.index is None:
-            pair.device.post_receives(
-                count, 0, offset=self._layout.scratch_offset, size_bytes=PIECE_BYTES
-            )
+        if self._transport.verb != "send" or pair.index is None:
+            self._post_unplaced(pair.device, count)
         else:
             for _ in range(count):
                 slot = pair.next_slot

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
-from contextlib import closing
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from typing import Annotated
 
@@ -43,6 +45,21 @@ def doctor(
             help="Duration of each measurement of an RDMA device. Default: 1.",
         ),
     ] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS:PORT",
+            help="Send to the RDMA device of another host, which runs doctor --listen.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS:PORT",
+            help="Be the other end of a measurement: wait for doctor --peer. Anyone "
+            "who can connect can start one.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check this machine, or measure an RDMA device.
@@ -50,10 +67,17 @@ def doctor(
     The exit code is 3 if this machine cannot build namespace labs.
     """
     require_linux("chakram doctor")
-    if nic is None and (address, duration_s) != (None, None):
-        raise typer.BadParameter("--address and --duration need --nic DEVICE")
+    if nic is None and (address, duration_s, peer, listen) != (None, None, None, None):
+        raise typer.BadParameter(
+            "--address, --duration, --peer and --listen need --nic DEVICE"
+        )
+    if listen is not None and (duration_s, peer, as_json) != (None, None, False):
+        raise typer.BadParameter("--listen allows only --nic and --address beside it")
+    if nic is not None and listen is not None:
+        _serve_nic(nic, address, listen)
+        return
     if nic is not None:
-        _measure_nic(nic, address, duration_s or _DURATION_S, as_json=as_json)
+        _measure_nic(nic, address, duration_s or _DURATION_S, peer, as_json=as_json)
         return
     from chakram.fabric.machine_probe import probe_all
 
@@ -75,24 +99,74 @@ def doctor(
         raise typer.Exit(EnvironmentProblem.exit_code)
 
 
+def _serve_nic(name: str, address: str | None, listen: str) -> None:
+    from chakram.rdma.measured_ends import serve
+    from chakram.rdma.nic_device import find_nic, open_device
+
+    host, port = _place(listen, "--listen")
+    with closing(open_device(name)) as device:
+        nic = find_nic(device, address)
+        try:
+            listener = socket.create_server(
+                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+            )
+        except OSError as error:
+            raise EnvironmentProblem(f"--listen {listen}", str(error)) from None
+        with listener:
+            print(f"{nic.name} ({nic.address}): ready at {listen}", flush=True)
+            counters = serve(device, nic, listener)
+    print(_counters_line(counters))
+
+
+def _place(text: str, option: str) -> tuple[str, int]:
+    """Return host and port of an option.
+
+    Raises:
+        ConfigError: If it does not have both.
+    """
+    from chakram.settings.addresses import check_listen_address
+
+    host, _, port = check_listen_address(text, option).rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _counters_line(counters: Mapping[str, int], of: str = "") -> str:
+    return f"Counters{of}: " + ", ".join(f"{key} {n}" for key, n in counters.items())
+
+
 def _measure_nic(
-    name: str, address: str | None, duration_s: float, *, as_json: bool
+    name: str,
+    address: str | None,
+    duration_s: float,
+    peer: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     from chakram.foundation.units import format_rate, format_size
     from chakram.rdma.hardware_counters import counted, read_counters
-    from chakram.rdma.nic_rates import find_nic, measure, open_device
+    from chakram.rdma.measured_ends import LocalReceiver, RemoteReceiver
+    from chakram.rdma.nic_device import find_nic, open_device
+    from chakram.rdma.nic_rates import measure
     from chakram.rdma.nic_settings import gids_of, nic_settings
 
     def tell(text: str) -> None:
         print(f"measuring {text}", file=sys.stderr, flush=True)
 
-    with closing(open_device(name)) as device:
+    with ExitStack() as stack:
+        device = stack.enter_context(closing(open_device(name)))
         nic = find_nic(device, address)
         settings = nic_settings(name, nic.gid_index)
         interface = settings.get("interface", "")
         before = read_counters(name, interface)
-        rates = list(measure(device, nic, duration_s=duration_s, tell=tell))
+        remote = None
+        if peer is not None:
+            remote = stack.enter_context(
+                closing(RemoteReceiver(*_place(peer, "--peer")))
+            )
+        receiver = remote or LocalReceiver(device, nic)
+        rates = list(measure(device, nic, receiver, duration_s=duration_s, tell=tell))
         counters = counted(before, read_counters(name, interface))
+        remote_counters = None if remote is None else remote.counters()
     if as_json:
         trials = [
             {
@@ -114,6 +188,9 @@ def _measure_nic(
                 "settings": settings,
                 "trials": trials,
                 "counters": counters,
+                "peer": None
+                if remote is None
+                else {"name": remote.name, "counters": remote_counters},
             },
         )
         return
@@ -125,7 +202,11 @@ def _measure_nic(
     for index, gid, kind, interface in gids_of(name):
         print(f"GID {index}: {gid}, {kind}, {interface or 'no interface'}")
     print("Settings: " + ", ".join(f"{key} {text}" for key, text in settings.items()))
-    print("Both ends are on this device.")
+    print(
+        "Both ends are on this device."
+        if remote is None
+        else f"The other end is {remote.name} of {remote.host}."
+    )
     table = Table(
         *("size", "queue pairs", "list", "messages/s", "us/post", "rate"), "ib_write_bw"
     )
@@ -150,4 +231,6 @@ def _measure_nic(
         f"{least.queue_pairs} queue pairs, in lists of {least.list_length}: this "
         f"reaches {format_rate(round(least.bits_per_s))}."
     )
-    print("Counters: " + ", ".join(f"{key} {n}" for key, n in counters.items()))
+    print(_counters_line(counters))
+    if remote_counters is not None:
+        print(_counters_line(remote_counters, " of the other end"))

@@ -15,7 +15,7 @@ from chakram.execution.observer import Progress
 from chakram.execution.outcome import RunOutcome
 from chakram.execution.request import RunRequest, new_run_id
 from chakram.execution.run import Run
-from chakram.foundation.errors import ChakramError, RunInterrupted
+from chakram.foundation.errors import ChakramError, RunFailed, RunInterrupted
 from chakram.metrics.exporter import MetricsServer, exposition, open_listener
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import MetricsState, metrics_of
@@ -81,6 +81,11 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
             run.finish(error)
             if not run.began:
                 raise
+        except Exception as error:
+            # What was recorded before an error of Chakram is readable.
+            what = f"internal error: {type(error).__name__}: {error}"
+            run.finish(RunFailed("run", what))
+            raise
         else:
             run.finish(None)
         results = open_run(directory.path)

@@ -17,6 +17,12 @@ from chakram.launch.launchers import LaunchCommand, LaunchRequest, launcher
 AT_ONCE = 32
 """Commands that run at the same time."""
 
+LIMIT_S = 600.0
+"""Limit on the duration of a command."""
+
+_TIMED_OUT = 124
+"""Exit status of coreutils' timeout."""
+
 FOLDER = ".cache/chakram"
 """Folder of bundles on hosts, below the home directory."""
 
@@ -126,7 +132,14 @@ async def _run(
     """
     async with gate:
         process = await start_launcher(command)
-        output, _ = await process.communicate(data)
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                output, _ = await process.communicate(data)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            last = f"it did not end within {LIMIT_S:.0f} s"
+            return EndedCommand(command.hosts, _TIMED_OUT, last)
     lines = output.decode("utf-8", "replace").strip().splitlines()
     last = one_line(lines[-1]) if lines else "it printed nothing"
     return EndedCommand(command.hosts, process.returncode or 0, last)

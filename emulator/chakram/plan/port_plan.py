@@ -16,6 +16,15 @@ MAX_RATE_BPS = 10**15
 HEARS_PAUSES = ",pauses"
 """Suffix of a port specification: the port obeys the PFC pause frames it receives."""
 
+HUGE_PAGES = ",huge-pages"
+"""Suffix of a port on an RDMA NIC: its memory consists of huge pages."""
+
+
+def interface_of(specification: str) -> str:
+    """Return the part of a port specification between its kind and its suffix."""
+    details = specification.partition(":")[2]
+    return details.removesuffix(HEARS_PAUSES).removesuffix(HUGE_PAGES)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortPlan:
@@ -39,8 +48,8 @@ class PortPlan:
 
     @property
     def interface(self) -> str:
-        """The part of the specification after its kind."""
-        return self.open.removesuffix(HEARS_PAUSES).partition(":")[2]
+        """The part of the specification after its kind, without a suffix."""
+        return interface_of(self.open)
 
     @property
     def obeys_pauses(self) -> bool:

@@ -16,6 +16,7 @@ from libc.string cimport memcpy, memset
 from posix.mman cimport (
     MAP_ANONYMOUS,
     MAP_FAILED,
+    MAP_HUGETLB,
     MAP_SHARED,
     PROT_READ,
     PROT_WRITE,
@@ -183,6 +184,7 @@ cdef class Memory:
     Args:
         device: The device.
         size_bytes: Size of the region.
+        huge_page_bytes: Size of the huge pages to use; 0: normal pages.
 
     Attributes:
         address: Start of the region, for the peer.
@@ -196,18 +198,28 @@ cdef class Memory:
     cdef Device _device
     cdef ibv_mr *_region
     cdef void *_start
-    cdef size_t _size
+    cdef size_t _size, _mapped
     cdef readonly int64_t address
 
-    def __cinit__(self, Device device not None, size_t size_bytes):
+    def __cinit__(
+        self,
+        Device device not None,
+        size_t size_bytes,
+        *,
+        size_t huge_page_bytes=0,
+    ):
+        cdef int kind = MAP_SHARED | MAP_ANONYMOUS
         device._open()
         self._device = device
-        self._size = size_bytes
+        self._size = self._mapped = size_bytes
+        if huge_page_bytes:
+            kind |= MAP_HUGETLB
+            self._mapped += -size_bytes % huge_page_bytes
         self._start = mmap(
             NULL,
-            size_bytes,
+            self._mapped,
             PROT_READ | PROT_WRITE,
-            MAP_SHARED | MAP_ANONYMOUS,
+            kind,
             -1,
             0,
         )
@@ -251,7 +263,7 @@ cdef class Memory:
         if self._region is not NULL:
             ibv_dereg_mr(self._region)
         if self._start is not NULL:
-            munmap(self._start, self._size)
+            munmap(self._start, self._mapped)
 
 
 @cython.no_gc_clear
@@ -340,6 +352,110 @@ cdef class CompletionQueue:
         self.close()
 
 
+cdef int _fill_receives(
+    ibv_recv_wr *receives,
+    int room,
+    Memory memory,
+    ibv_sge *part,
+    int count,
+    int64_t first_id,
+    int64_t offset,
+    int size_bytes,
+) except -1:
+    """Fill a list of *count* receives: see ``QueuePair.post_receives``."""
+    cdef int each
+    memory._open()
+    if not 0 < count <= room:
+        raise ValueError(f"{count} receives do not fit")
+    if not (
+        0 <= offset <= <int64_t>memory._size
+        and 0 <= size_bytes <= <int64_t>memory._size - offset
+    ):
+        raise ValueError(f"{size_bytes} B are outside the memory region")
+    part.addr = <uintptr_t>memory._start + <uint64_t>offset
+    part.length = size_bytes
+    part.lkey = memory._region.lkey
+    for each in range(count):
+        receives[each].wr_id = <uint64_t>(first_id + each)
+        receives[each].next = &receives[each + 1] if each + 1 < count else NULL
+        receives[each].sg_list = part
+        receives[each].num_sge = 1 if size_bytes > 0 else 0
+    return 0
+
+
+@cython.no_gc_clear
+cdef class SharedReceives:
+    """A queue of receives that queue pairs share.
+
+    Args:
+        device: The device.
+        memory: Region of the received data.
+        depth: Maximum number of posted receives.
+
+    Raises:
+        OSError: If the queue cannot be created, because some devices have none.
+    """
+
+    cdef Device _device
+    cdef Memory _memory
+    cdef ibv_srq *_queue
+    cdef ibv_recv_wr *_receives
+    cdef int _depth
+
+    def __cinit__(self, Device device not None, Memory memory not None, int depth):
+        cdef ibv_srq_init_attr initial
+        device._open()
+        self._device, self._memory, self._depth = device, memory, depth
+        self._receives = <ibv_recv_wr *>calloc(max(1, depth), sizeof(ibv_recv_wr))
+        if self._receives is NULL:
+            raise MemoryError
+        memset(&initial, 0, sizeof(initial))
+        initial.attr.max_wr = depth
+        initial.attr.max_sge = 1
+        self._queue = ibv_create_srq(device._pd, &initial)
+        if self._queue is NULL:
+            _failed(f"no shared queue of {depth} receives")
+
+    cdef int _open(self) except -1:
+        """Raise ValueError if this is closed."""
+        if self._queue is NULL:
+            raise ValueError("it is closed")
+        return 0
+
+    def post_receives(
+        self, int count, int64_t first_id, *, int64_t offset=0, int size_bytes=0
+    ):
+        """Post *count* receives for any of the queue pairs: see ``QueuePair``."""
+        cdef int error
+        cdef ibv_recv_wr *bad = NULL
+        cdef ibv_sge part
+        self._open()
+        _fill_receives(
+            self._receives,
+            self._depth,
+            self._memory,
+            &part,
+            count,
+            first_id,
+            offset,
+            size_bytes,
+        )
+        with nogil:
+            error = ibv_post_srq_recv(self._queue, self._receives, &bad)
+        if error:
+            _check(error, f"cannot post after {bad - self._receives} receives")
+
+    def close(self):
+        """Release the queue.  Release its queue pairs before."""
+        if self._queue is not NULL:
+            ibv_destroy_srq(self._queue)
+            self._queue = NULL
+
+    def __dealloc__(self):
+        self.close()
+        free(self._receives)
+
+
 @cython.no_gc_clear
 cdef class QueuePair:
     """A reliably connected queue pair, which reads and writes one memory region.
@@ -350,6 +466,7 @@ cdef class QueuePair:
         completions: Queue of its completions.
         send_depth: Maximum number of posted sends without completion.
         receive_depth: Maximum number of posted receives.
+        shared: Receives that it shares with others, instead of its own.
 
     Attributes:
         qpn: Queue pair number, which the device has chosen.
@@ -361,6 +478,7 @@ cdef class QueuePair:
     cdef Device _device
     cdef Memory _memory
     cdef CompletionQueue _completions
+    cdef SharedReceives _shared
     cdef ibv_qp *_pair
     cdef ibv_send_wr *_sends
     cdef ibv_sge *_parts
@@ -377,6 +495,7 @@ cdef class QueuePair:
         *,
         int send_depth,
         int receive_depth,
+        SharedReceives shared=None,
     ):
         cdef ibv_qp_init_attr initial
         cdef ibv_qp_attr attributes
@@ -395,6 +514,10 @@ cdef class QueuePair:
         memset(&initial, 0, sizeof(initial))
         initial.send_cq = initial.recv_cq = completions._queue
         initial.qp_type = IBV_QPT_RC
+        if shared is not None:
+            shared._open()
+            self._shared = shared
+            initial.srq = shared._queue
         initial.cap.max_send_wr = send_depth
         initial.cap.max_recv_wr = receive_depth
         initial.cap.max_send_sge = initial.cap.max_recv_sge = 1
@@ -572,29 +695,21 @@ cdef class QueuePair:
             ValueError: If the queue has no room for them.
             OSError: If the device refuses them.
         """
-        cdef int each, error
+        cdef int error
         cdef ibv_recv_wr *bad = NULL
         cdef ibv_sge part
         self._open()
-        self._memory._open()
-        if not 0 < count <= self._receive_depth:
-            raise ValueError(f"{count} receives do not fit")
-        if not (
-            0 <= offset <= <int64_t>self._memory._size
-            and 0 <= size_bytes <= <int64_t>self._memory._size - offset
-        ):
-            raise ValueError(f"{size_bytes} B are outside the memory region")
-        part.addr = <uintptr_t>self._memory._start + <uint64_t>offset
-        part.length = size_bytes
-        part.lkey = self._memory._region.lkey
+        _fill_receives(
+            self._receives,
+            self._receive_depth,
+            self._memory,
+            &part,
+            count,
+            first_id,
+            offset,
+            size_bytes,
+        )
         with nogil:
-            for each in range(count):
-                self._receives[each].wr_id = <uint64_t>(first_id + each)
-                self._receives[each].next = (
-                    &self._receives[each + 1] if each + 1 < count else NULL
-                )
-                self._receives[each].sg_list = &part
-                self._receives[each].num_sge = 1 if size_bytes > 0 else 0
             error = ibv_post_recv(self._pair, self._receives, &bad)
         if error:
             _check(error, f"cannot post after {bad - self._receives} receives")

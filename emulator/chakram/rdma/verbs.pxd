@@ -22,6 +22,16 @@ cdef extern from "infiniband/verbs.h" nogil:
     struct ibv_qp:
         uint32_t qp_num
 
+    struct ibv_srq:
+        pass
+
+    struct ibv_srq_attr:
+        uint32_t max_wr
+        uint32_t max_sge
+
+    struct ibv_srq_init_attr:
+        ibv_srq_attr attr
+
     struct ibv_mr:
         uint32_t lkey
         uint32_t rkey
@@ -60,6 +70,7 @@ cdef extern from "infiniband/verbs.h" nogil:
     struct ibv_qp_init_attr:
         ibv_cq *send_cq
         ibv_cq *recv_cq
+        ibv_srq *srq
         ibv_qp_cap cap
         int qp_type
 
@@ -154,3 +165,6 @@ cdef extern from "infiniband/verbs.h" nogil:
     int ibv_destroy_qp(ibv_qp *)
     int ibv_post_send(ibv_qp *, ibv_send_wr *, ibv_send_wr **)
     int ibv_post_recv(ibv_qp *, ibv_recv_wr *, ibv_recv_wr **)
+    ibv_srq *ibv_create_srq(ibv_pd *, ibv_srq_init_attr *)
+    int ibv_destroy_srq(ibv_srq *)
+    int ibv_post_srq_recv(ibv_srq *, ibv_recv_wr *, ibv_recv_wr **)

@@ -346,7 +346,7 @@ PORT_KINDS = ("udp", "verbs", "memory")
 _INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 # IB_DEVICE_NAME_MAX of Linux is 64 with the final zero. Names of devices contain the
 # place on the PCI bus, e.g. roceP22p195s0f1v12.
-_DEVICE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+_DEVICE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}(,huge-pages)?")
 
 
 def _port_specification(value: object) -> str:

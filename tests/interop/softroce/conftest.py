@@ -90,6 +90,17 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def second_machine(
+    machine: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Machine]:
+    """Return a second guest, to which the namespace of the first one has routes."""
+    folder = tmp_path_factory.mktemp("second")
+    with closing(Machine(folder, fetch_kernel(), beside=machine)) as started:
+        started.boot()
+        yield started
+
+
 @pytest.fixture
 def disturbed(machine: Machine) -> Iterator[Machine]:
     """Return the guest; its queueing disciplines are removed afterwards."""

@@ -25,8 +25,16 @@ from tests.interop.softroce.kernel import Kernel
 LIMIT_S = 900
 """For the test that comes first: it downloads a kernel and starts the guest."""
 
-HOST = {4: "198.18.7.1", 6: "2001:2:0:7::1"}
-GUEST = {4: "198.18.7.2", 6: "2001:2:0:7::2"}
+
+def addresses_of(number: int) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the addresses of both ends of the tap of a guest, by IP version."""
+    return tuple(  # type: ignore[return-value]
+        {4: f"198.18.7.{4 * number + end}", 6: f"2001:2:0:7{number or ''}::{end}"}
+        for end in (1, 2)
+    )
+
+
+HOST, GUEST = addresses_of(0)
 MTU = 4200
 """Of the link: enough for a path MTU of 4096."""
 
@@ -48,8 +56,10 @@ sleep 60
 """
 _SERVE = f"""set -ex
 ip link set eth0 mtu {MTU} up
-ip address add {GUEST[4]}/30 dev eth0
-ip address add {GUEST[6]}/64 dev eth0 nodad
+ip address add GUEST_4/30 dev eth0
+ip address add GUEST_6/64 dev eth0 nodad
+ip route add default via HOST_4
+ip -6 route add default via HOST_6
 rdma link add rxe0 type rxe netdev eth0
 export PYTHONPATH=/usr/lib/python3/dist-packages
 exec {_PYTHON} -S /guest/guest.py {_PORT}
@@ -85,14 +95,22 @@ class Machine:
     Attributes:
         namespace: Descriptor of the namespace of the tap.
         control: Connection to the server in the guest.
+        host: Addresses of the tap, by IP version.
+        guest: Addresses of the guest, by IP version.
     """
 
-    def __init__(self, folder: Path, kernel: Kernel) -> None:
+    def __init__(
+        self, folder: Path, kernel: Kernel, *, beside: Machine | None = None
+    ) -> None:
         """Start a guest that shares *folder*; `boot` waits for it.
 
-        The folder is where its console and its server's output stay.
+        The folder is where its console and its server's output stay.  *beside* is the
+        first guest, in whose namespace the tap of a second one is, with routes.
         """
         self._kernel = kernel
+        self._beside = beside
+        self._number = 0 if beside is None else 1
+        self.host, self.guest = addresses_of(self._number)
         self._guests = 0
         self._start_in(folder)
 
@@ -120,14 +138,22 @@ class Machine:
         for name in ("guest.py", "guest_pair.py", "messages.py"):
             shutil.copy(here / name, self._shared)
         (self._shared / "main.sh").write_text(_MAIN)
-        (self._shared / "serve.sh").write_text(_SERVE)
+        serve = _SERVE
+        for version in (4, 6):
+            serve = serve.replace(f"HOST_{version}", self.host[version])
+            serve = serve.replace(f"GUEST_{version}", self.guest[version])
+        (self._shared / "serve.sh").write_text(serve)
         initrd = folder / "initramfs"
         initrd.write_bytes(
             make_initramfs(busybox=_busybox(), modules=self._kernel.modules)
         )
-        self.namespace = _make_namespace()
+        self.namespace: int = (
+            _make_namespace()
+            if self._beside is None
+            else os.dup(self._beside.namespace)
+        )
         try:
-            run_in_namespace(self.namespace, _make_tap)
+            run_in_namespace(self.namespace, self._make_tap)
             self._process = run_in_namespace(
                 self.namespace, self._start, self._kernel.image, initrd
             )
@@ -142,7 +168,10 @@ class Machine:
             self._check(deadline_s, "does not come up")
             try:
                 self.control = run_in_namespace(
-                    self.namespace, socket.create_connection, (GUEST[4], _PORT), 1.0
+                    self.namespace,
+                    socket.create_connection,
+                    (self.guest[4], _PORT),
+                    1.0,
                 )
             except OSError:
                 time.sleep(0.1)
@@ -151,7 +180,7 @@ class Machine:
         # that is lost but for some packets, so let them know it over IPv6, too.
         with suppress(OSError):
             run_in_namespace(
-                self.namespace, socket.create_connection, (GUEST[6], _PORT), 5.0
+                self.namespace, socket.create_connection, (self.guest[6], _PORT), 5.0
             ).close()
         return self.ask("hello")
 
@@ -273,7 +302,7 @@ class Machine:
             *("-kernel", str(image), "-initrd", str(initrd)),
             *("-append", "console=ttyS0 quiet panic=-1 no_timer_check"),
             *shares,
-            *("-netdev", "tap,id=net,ifname=tap0,script=no,downscript=no"),
+            *("-netdev", f"tap,id=net,ifname={self._tap},script=no,downscript=no"),
             *("-device", "virtio-net-pci,netdev=net,romfile="),
         ]
         with (self._folder / "console.log").open("wb") as console:
@@ -283,6 +312,27 @@ class Machine:
                 stdout=console,
                 stderr=subprocess.STDOUT,
             )
+
+    @property
+    def _tap(self) -> str:
+        return f"tap{self._number}"
+
+    def _make_tap(self) -> None:
+        with IPRoute() as route:
+            route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
+            for old in route.link_lookup(ifname=self._tap):
+                route.link("del", index=old)
+            route.link("add", ifname=self._tap, kind="tuntap", mode="tap")
+            index = route.link_lookup(ifname=self._tap)[0]
+            route.link("set", index=index, mtu=MTU, state="up")
+            for version, address in self.host.items():
+                prefix = 30 if version == 4 else 64
+                more = {"flags": 0x02} if version == 6 else {}  # no duplicate detection
+                route.addr(
+                    "add", index=index, address=address, prefixlen=prefix, **more
+                )
+        for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
+            Path("/proc/sys/net", path).write_text("1")
 
     def _check(self, deadline_s: float, problem: str) -> None:
         """Raise if QEMU has ended or time is up."""
@@ -321,18 +371,6 @@ def _make_namespace() -> int:
 
     # The thread's own namespace is a place to start from like any other.
     return run_in_namespace("/proc/thread-self/ns/net", body)
-
-
-def _make_tap() -> None:
-    with IPRoute() as route:
-        route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
-        route.link("add", ifname="tap0", kind="tuntap", mode="tap")
-        index = route.link_lookup(ifname="tap0")[0]
-        route.link("set", index=index, mtu=MTU, state="up")
-        for version, address in HOST.items():
-            prefix = 30 if version == 4 else 64
-            flags = {"flags": 0x02} if version == 6 else {}  # no duplicate detection
-            route.addr("add", index=index, address=address, prefixlen=prefix, **flags)
 
 
 def gid(address: str) -> str:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from chakram.fabric.labs.enter_namespace import run_in_namespace
-from tests.interop.softroce.machine import GUEST, Machine
+from tests.interop.softroce.machine import Machine
 
 ROOT = Path(__file__).resolve().parents[3]
 PREFIX = {4: "198.18.8.{}/24", 6: "2001:2:0:8::{}/64"}
@@ -46,19 +46,37 @@ class NicHosts:
         folder: Folder of this test, for certificates, experiments and runs.
     """
 
-    def __init__(self, machine: Machine, folder: Path, count: int) -> None:
-        self._machine = machine
+    def __init__(self, machines: Sequence[Machine], folder: Path, count: int) -> None:
+        self._machines = machines
         self.folder = folder
         self.names = [f"h{number}" for number in range(1, 1 + count)]
 
+    def machine_of(self, number: int) -> Machine:
+        """Return the guest of a host: one guest after the other has one."""
+        return self._machines[number % len(self._machines)]
+
+    def address_of(self, number: int, version: int) -> str:
+        """Return the address of the port of a host, with its prefix.
+
+        In one guest, each host has an address. Of several guests, each has one host.
+        """
+        if len(self._machines) == 1:
+            return PREFIX[version].format(1 + number)
+        prefix = 30 if version == 4 else 64
+        return f"{self.machine_of(number).guest[version]}/{prefix}"
+
     def experiment(self, *, version: int = 4, **keys: Any) -> dict[str, Any]:
         """Return an experiment on the hosts, with these keys in addition."""
-        address = PREFIX[version].format
         hosts = [
             {
                 "name": name,
-                "agent": f"{GUEST[4]}:{_FIRST_PORT + number}",
-                "ports": [{"open": "verbs:rxe0", "address": address(1 + number)}],
+                "agent": f"{self.machine_of(number).guest[4]}:{_FIRST_PORT + number}",
+                "ports": [
+                    {
+                        "open": "verbs:rxe0",
+                        "address": self.address_of(number, version),
+                    }
+                ],
             }
             for number, name in enumerate(self.names)
         ]
@@ -111,7 +129,7 @@ class NicHosts:
             timeout=_LIMIT_S,
             cwd=ROOT,
         )
-        return run_in_namespace(self._machine.namespace, start)
+        return run_in_namespace(self._machines[0].namespace, start)
 
     @contextmanager
     def socket_host(self) -> Iterator[str]:
@@ -121,7 +139,7 @@ class NicHosts:
         start = partial(
             subprocess.Popen, command, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
-        with run_in_namespace(self._machine.namespace, start) as process:
+        with run_in_namespace(self._machines[0].namespace, start) as process:
             try:
                 assert process.stdout is not None
                 assert process.stdout.readline().startswith("ready")
@@ -130,48 +148,58 @@ class NicHosts:
                 process.terminate()
 
     def objects(self) -> str:
-        """Return how many objects of RDMA devices the guest's kernel has."""
-        return self._machine.execute("rdma resource show")
+        """Return how many objects of RDMA devices the guests' kernels have."""
+        return "".join(
+            machine.execute("rdma resource show") for machine in self._machines
+        )
 
 
 @contextmanager
-def nic_hosts(machine: Machine, folder: Path, count: int) -> Iterator[NicHosts]:
-    """Start *count* agents in the guest, and end them afterwards."""
-    hosts = NicHosts(machine, folder, count)
-    names = " ".join(hosts.names)
-    named = [part for name in hosts.names for part in ("--agent", f"{name}={GUEST[4]}")]
-    made = hosts.chakram("certs", "--out", str(folder / "certs"), *named)
-    assert made.returncode == 0, made.stdout
-    machine.execute(
-        "\n".join(
-            f"ip address replace {form.format(number)} dev eth0 {more}"
-            for form, more in ((PREFIX[4], ""), (PREFIX[6], "nodad"))
-            for number in range(1, 1 + count)
-        )
-    )
+def nic_hosts(
+    machines: Sequence[Machine], folder: Path, count: int
+) -> Iterator[NicHosts]:
+    """Start *count* agents in the guests, and end them afterwards."""
+    hosts = NicHosts(machines, folder, count)
+    agents = [
+        (name, hosts.machine_of(number), _FIRST_PORT + number)
+        for number, name in enumerate(hosts.names)
+    ]
+    named = [f"--agent={name}={machine.guest[4]}" for name, machine, _ in agents]
     certs = folder / "certs"
-    start = textwrap.dedent(
-        f"""
-        cd {ROOT}
-        mkdir -p /run/nic; rm -f /run/nic/*
-        ulimit -l unlimited
-        number={_FIRST_PORT}
-        for name in {names}; do
-            {sys.executable} -m chakram_agent serve --listen {GUEST[4]}:$number \\
-                --tls-ca {certs}/ca.pem --tls-cert {certs}/$name.pem \\
-                --tls-key {certs}/$name.key \\
-                </dev/null >/run/nic/$name.log 2>&1 &
-            echo $! >> /run/nic/pids
-            number=$((number + 1))
-        done
-        """
-    )
-    machine.execute(start)
+    made = hosts.chakram("certs", "--out", str(certs), *named)
+    assert made.returncode == 0, made.stdout
+    if len(machines) == 1:
+        machines[0].execute(
+            "\n".join(
+                f"ip address replace {form.format(number)} dev eth0 {more}"
+                for form, more in ((PREFIX[4], ""), (PREFIX[6], "nodad"))
+                for number in range(1, 1 + count)
+            )
+        )
+    for machine in machines:
+        machine.execute("mkdir -p /run/nic; rm -f /run/nic/*")
     try:
+        for name, machine, port in agents:
+            machine.execute(
+                textwrap.dedent(
+                    f"""
+                    cd {ROOT}
+                    ulimit -l unlimited
+                    {sys.executable} -m chakram_agent serve \\
+                        --listen {machine.guest[4]}:{port} --tls-ca {certs}/ca.pem \\
+                        --tls-cert {certs}/{name}.pem --tls-key {certs}/{name}.key \\
+                        </dev/null >/run/nic/{name}.log 2>&1 &
+                    echo $! >> /run/nic/pids
+                    """
+                )
+            )
         until_s = time.monotonic() + _START_LIMIT_S
-        while "ready" not in machine.execute(_ARE_READY):
-            assert time.monotonic() < until_s, machine.execute("cat /run/nic/*.log")
-            time.sleep(0.5)
+        for machine in machines:
+            while "ready" not in machine.execute(_ARE_READY):
+                said = machine.execute("cat /run/nic/*.log")
+                assert time.monotonic() < until_s, said
+                time.sleep(0.5)
         yield hosts
     finally:
-        machine.execute("kill $(cat /run/nic/pids); rm /run/nic/pids")
+        for machine in machines:
+            machine.execute("kill $(cat /run/nic/pids); rm /run/nic/pids")

@@ -45,6 +45,16 @@ def test_messages_arrive_whole_and_in_order(found: Any) -> None:
     assert received[:5] == [7, 0, 1, 3000, -1]
 
 
+def test_receives_can_be_shared_and_memory_huge(found: Any) -> None:
+    free, first, second, arrived, refused = found["shared"]
+    assert free == "3"  # of 4
+    assert [row[:4] for row in first] == [[40, 0, 1, 3]]
+    # The completion of its own SEND, and the SEND that arrived.
+    assert sorted(row[:4] for row in second) == [[1, 0, 0, 3], [41, 0, 1, 4]]
+    assert arrived == "data"
+    assert refused == [f"ValueError: {n} receives do not fit" for n in (1, 65)]
+
+
 def test_wrong_use_is_refused_and_nothing_leaks(found: Any) -> None:
     unknown, outside, many, receives, memory = found["refused"]
     assert unknown == "LookupError: mlx5_9"

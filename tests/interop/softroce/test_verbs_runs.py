@@ -36,7 +36,7 @@ def hosts(
     machine: Machine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[NicHosts]:
     """Return two hosts whose ports are on Soft-RoCE, the same for all tests here."""
-    with nic_hosts(machine, tmp_path_factory.mktemp("nics"), HOSTS) as started:
+    with nic_hosts([machine], tmp_path_factory.mktemp("nics"), HOSTS) as started:
         yield started
 
 
@@ -112,6 +112,34 @@ def test_collectives_arrive_whole_and_in_order(hosts: NicHosts) -> None:
     why = hosts.chakram("why", str(results.path))
     assert "Not tested by simulation:" in why.stdout
     assert "RDMA NICs sent its packets" in why.stdout
+    assert hosts.objects() == before
+
+
+@pytest.mark.soak
+def test_many_queue_pairs_share_receives_in_huge_pages(
+    hosts: NicHosts, machine: Machine
+) -> None:
+    before = hosts.objects()
+    machine.execute("sysctl -q vm.nr_hugepages=16")
+    experiment = hosts.experiment(
+        jobs=[job({"op": "all_reduce", "size": "128KiB", "count": 20}, ranks=2)],
+        transport=TRANSPORT | {"queue_pairs": {"count": 64}},
+    )
+    experiment["fabric"] |= FABRIC
+    for host in experiment["fabric"]["hosts"]:
+        host["ports"][0]["open"] += ",huge-pages"
+    done = hosts.run(experiment)
+    assert done.returncode == 0, done.stdout
+    results = last_run(hosts)
+    expected = chakram.simulate(experiment, runs=hosts.folder / "simulated")
+    assert bytes_of_pairs(results) == bytes_of_pairs(expected)
+    manifest = json.loads((results.path / "run.json").read_text())
+    for name in hosts.names:
+        settings = manifest["nics"][name]["settings"]
+        assert settings["shared_receives"] == "4096"
+        assert settings["huge_pages"] == "2 of 2097152 B"
+    free = machine.execute("grep HugePages_Free /proc/meminfo")
+    assert free.split() == ["HugePages_Free:", "16"]
     assert hosts.objects() == before
 
 

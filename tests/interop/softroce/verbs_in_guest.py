@@ -13,6 +13,7 @@ import sys
 import time
 from array import array
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
@@ -21,9 +22,10 @@ from chakram.rdma.libibverbs import (
     Device,
     Memory,
     QueuePair,
+    SharedReceives,
     status_text,
 )
-from chakram.rdma.nic_rates import find_nic
+from chakram.rdma.nic_device import find_nic, huge_page_bytes
 
 HALF = 1 << 20
 DEPTH = 64
@@ -40,12 +42,23 @@ def objects() -> str:
 class Ends:
     """Two connected queue pairs, which write from one half of memory to the other."""
 
-    def __init__(self, device: Device, key: int | None = None) -> None:
+    def __init__(
+        self, device: Device, key: int | None = None, *, is_shared: bool = False
+    ) -> None:
         nic = find_nic(device, None)
-        self.memory = Memory(device, 2 * HALF)
+        page_bytes = huge_page_bytes() if is_shared else 0
+        self.memory = Memory(device, 2 * HALF, huge_page_bytes=page_bytes)
         self.queues = [CompletionQueue(device, 2 * DEPTH) for _ in range(2)]
+        self.shared = SharedReceives(device, self.memory, DEPTH) if is_shared else None
         self.pairs = [
-            QueuePair(device, self.memory, queue, send_depth=DEPTH, receive_depth=DEPTH)
+            QueuePair(
+                device,
+                self.memory,
+                queue,
+                send_depth=DEPTH,
+                receive_depth=0 if is_shared else DEPTH,
+                shared=self.shared,
+            )
             for queue in self.queues
         ]
         for own, other in (self.pairs, self.pairs[::-1]):
@@ -76,11 +89,36 @@ class Ends:
             pair.close()
         for queue in self.queues:
             queue.close()
+        if self.shared is not None:
+            self.shared.close()
         self.memory.close()
 
 
 def work(*rows: tuple[int, ...]) -> array[int]:
     return array("q", chain(*rows))
+
+
+def shared(device: Device) -> list[object]:
+    """Return what two queue pairs received with shared receives in huge pages."""
+    with open("/proc/sys/vm/nr_hugepages", "w") as setting:
+        setting.write("4")
+    ends = Ends(device, is_shared=True)
+    assert ends.shared is not None
+    with open("/proc/meminfo") as meminfo:
+        free = next(line.split()[1] for line in meminfo if "HugePages_Free" in line)
+    ends.shared.post_receives(2, 40, offset=HALF, size_bytes=4096)
+    memoryview(ends.memory)[:4] = b"data"
+    ends.pairs[0].post(work((1, 0, 3, -1, -1, 1)))
+    first = ends.take(1, 1)
+    ends.pairs[1].post(work((2, 0, 4, -1, -1, 1)))
+    second = ends.take(0, 2)
+    refused = [
+        refusal(lambda: ends.pairs[0].post_receives(1, 0)),
+        refusal(partial(ends.shared.post_receives, DEPTH + 1, 0)),
+    ]
+    arrived = bytes(memoryview(ends.memory)[HALF : HALF + 4]).decode()
+    ends.close()
+    return [free, first, second, arrived, refused]
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -144,6 +182,7 @@ def main() -> None:
     failed = wrong.take(0, 2)
     found["wrong_key"] = [[row[0], status_text(row[1])] for row in failed]
     wrong.close()
+    found["shared"] = shared(device)
     device.close()
     found["leak"] = [before, objects()]
     sys.stdout.write(json.dumps(found))

@@ -6,11 +6,7 @@ The real binding is tested in a guest with Soft-RoCE (tests/interop/softroce).
 from __future__ import annotations
 
 import sys
-from array import array
-from collections import deque
 from dataclasses import replace
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,7 @@ from chakram.plan.bound_queue_pairs import peers_of
 from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
-from chakram.rdma.nic_rates import Nic, open_device
+from chakram.rdma.nic_device import open_device
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NEVER, NO_IMMEDIATE
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
@@ -28,166 +24,30 @@ from chakram_agent.dataplane.nic_payload import PIECE_BYTES, PayloadLayout
 from chakram_agent.dataplane.verbs_engine import VerbsEngine, timeout_code
 from chakram_agent.dataplane.verbs_line import open_verbs_line
 from tests.plans import ring_plan
-
-_COLUMNS = 6
-
-
-class Fabric:
-    """All memory and queue pairs of the devices."""
-
-    def __init__(self) -> None:
-        self.empty()
-
-    def empty(self) -> None:
-        self.pairs: dict[int, DeviceQueuePair] = {}
-        self.memory: dict[int, Memory] = {}
-        self.next_address = 1 << 20
-        self.opened = 0
-        self.refusal: OSError | None = None
-
-
-FABRIC = Fabric()
-
-
-class Device:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        FABRIC.opened += 1
-
-    def close(self) -> None:
-        FABRIC.opened -= 1
-
-
-class Memory(bytearray):
-    def __init__(self, device: Device, size_bytes: int) -> None:
-        if FABRIC.refusal is not None:
-            raise FABRIC.refusal
-        super().__init__(size_bytes)
-        self.address = FABRIC.next_address
-        self.remote_key = len(FABRIC.memory)
-        FABRIC.next_address += size_bytes
-        FABRIC.memory[self.remote_key] = self
-
-    def close(self) -> None:
-        pass
-
-
-class CompletionQueue:
-    def __init__(self, device: Device, depth: int) -> None:
-        self.depth = depth
-        self.done: deque[tuple[int, int, bool, int, int, int]] = deque()
-        self.armed = 0
-
-    def poll(self) -> list[tuple[int, int, bool, int, int, int]]:
-        found = list(self.done)
-        self.done.clear()
-        return found
-
-    def arm(self) -> None:
-        self.armed += 1
-
-    def fileno(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        pass
-
-
-class DeviceQueuePair:
-    """A queue pair whose messages arrive at once, and whose receives may run out."""
-
-    def __init__(
-        self,
-        device: Device,
-        memory: Memory,
-        completions: CompletionQueue,
-        **depths: int,
-    ) -> None:
-        self.memory, self.completions = memory, completions
-        self.depths = depths
-        self.qpn = 100 + len(FABRIC.pairs)
-        self.receives: deque[tuple[int, int]] = deque()
-        self.lists: list[int] = []
-        self.status = 0
-        self.damage = 0
-        self.settings: dict[str, Any] = {}
-        FABRIC.pairs[self.qpn] = self
-
-    def connect(self, **settings: Any) -> None:
-        if FABRIC.refusal is not None:
-            raise FABRIC.refusal
-        self.settings = settings
-
-    def post_receives(
-        self, count: int, first_id: int, *, offset: int = 0, size_bytes: int = 0
-    ) -> None:
-        self.receives.extend((first_id + each, offset) for each in range(count))
-
-    def post(self, rows: array[int]) -> None:
-        self.lists.append(len(rows) // _COLUMNS)
-        peer = FABRIC.pairs[self.settings["remote_qpn"]]
-        for at in range(0, len(rows), _COLUMNS):
-            number, offset, size, remote, immediate, _ = rows[at : at + _COLUMNS]
-            if self.status:
-                self.completions.done.append(
-                    (number, self.status, False, 0, 0, self.qpn)
-                )
-                continue
-            data = self.memory[offset : offset + size]
-            if size and self.damage:
-                data[0] ^= 1
-            receive, place = peer.receives.popleft() if immediate >= 0 else (0, 0)
-            if remote >= 0:
-                memory = FABRIC.memory[self.settings["remote_key"]]
-                place = self.settings["remote_address"] + remote - memory.address
-            else:
-                memory = peer.memory
-            memory[place : place + size] = data
-            if immediate >= 0:
-                peer.completions.done.append(
-                    (receive, 0, True, size, immediate, peer.qpn)
-                )
-            self.completions.done.append((number, 0, False, 0, -1, self.qpn))
-
-    def close(self) -> None:
-        pass
+from tests.rdma_devices import FABRIC, Device, DeviceQueuePair, nic_of, replace_binding
 
 
 @pytest.fixture(autouse=True)
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the binding, which needs a device."""
-    FABRIC.empty()
-    module: Any = ModuleType("chakram.rdma.libibverbs")
-    module.Memory, module.CompletionQueue = Memory, CompletionQueue
-    module.QueuePair = DeviceQueuePair
-    module.status_text = lambda status: f"error {status}"
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    replace_binding(monkeypatch)
     monkeypatch.setattr(verbs_engine, "open_device", Device)
     monkeypatch.setattr(verbs_engine, "read_counters", lambda *_: {})
-    monkeypatch.setattr(
-        verbs_engine,
-        "find_nic",
-        lambda device, address: Nic(
-            name=device.name,
-            address=address,
-            gid_index=1,
-            path_mtu=1024,
-            rate_bps=None,
-            firmware="",
-        ),
-    )
+    monkeypatch.setattr(verbs_engine, "find_nic", nic_of)
 
 
 class Ends:
     """Two ports on NICs, whose ranks have one queue pair between them."""
 
     def __init__(
-        self, transport: TransportPlan | None = None, *, credits: int = 0
+        self,
+        transport: TransportPlan | None = None,
+        *,
+        credits: int = 0,
+        port: str = "verbs:mlx5_0",
     ) -> None:
         settings = RunSettings(credits=credits)
-        self.plan = ring_plan(
-            open_spec="verbs:mlx5_0", transport=transport, settings=settings
-        )
+        self.plan = ring_plan(open_spec=port, transport=transport, settings=settings)
         self.now_ns = 0
         self.engines = [self._engine(number) for number in range(2)]
         self.qpns = [rank.queue_pairs[0].qpn for rank in self.plan.ranks]
@@ -224,10 +84,10 @@ class Ends:
             pair, message_id, size_bytes, self.now_ns, context=context
         )
 
-    def events(self) -> list[Event]:
+    def events(self, *, rounds: int = 200) -> list[Event]:
         """Let everything arrive, and return the events of both ends."""
         found: list[Event] = []
-        for _ in range(200):
+        for _ in range(rounds):
             for engine in self.engines:
                 engine.hand_over()
                 engine.take_completions()
@@ -309,6 +169,52 @@ def test_a_full_queue_waits_for_the_nic_and_a_late_data_plane_is_the_generators(
     done = [each for each in ends.events() if isinstance(each, SendCompleted)]
     assert [each.generator_wait_ns for each in done] == [*[7] * depth, 3]
     assert [each.first_sent_ns for each in done] == [*[7] * depth, 103]
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make ports with one queue pair share receives, as those with many do."""
+    monkeypatch.setattr(verbs_engine, "_SHARE_FROM", 1)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("verb", ["write", "send"])
+def test_many_queue_pairs_share_their_receives(verb: str) -> None:
+    ends = Ends(TransportPlan(verb=verb, verify_every=0))
+    ends.connect()
+    receiver = ends.engines[1]
+    assert receiver.settings["shared_receives"] == "4096"
+    assert ends.device.depths == {"send_depth": 64, "receive_depth": 0}
+    for number in range(9000):
+        ends.post(number, 8)
+        assert received(ends.events(rounds=1)) == [(number, 8, 0)]
+    for engine in ends.engines:
+        engine.close()
+    assert FABRIC.opened == 0
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(("can_share", "verb"), [(False, "write"), (True, "send")])
+def test_receives_are_apart_where_the_device_or_verification_needs_it(
+    can_share: bool, verb: str
+) -> None:
+    FABRIC.can_share = can_share
+    ends = Ends(TransportPlan(verb=verb))
+    ends.connect()
+    assert "shared_receives" not in ends.engines[0].settings
+    assert ends.device.depths == {"send_depth": 64, "receive_depth": 128}
+    ends.post(1, 8)
+    assert received(ends.events()) == [(1, 8, 0)]
+
+
+def test_memory_may_have_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs_engine, "huge_page_bytes", lambda: 1 << 21)
+    ends = Ends(port="verbs:mlx5_0,huge-pages")
+    assert FABRIC.huge_page_bytes == 1 << 21
+    assert ends.engines[0].settings["huge_pages"] == "2 of 2097152 B"
+    FABRIC.refusal = OSError(12, "Cannot allocate memory")
+    with pytest.raises(EnvironmentProblem, match=r"reserve 2 more huge pages: sysctl"):
+        Ends(port="verbs:mlx5_0,huge-pages")
 
 
 def test_receives_are_posted_again() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from chakram.cli import main
 from chakram.foundation.errors import ConfigError
-from chakram.rdma.nic_rates import NicRate, average_bps, find_nic
+from chakram.rdma.nic_device import find_nic
+from chakram.rdma.nic_rates import NicRate, average_bps
 
 GIDS = {0: "fe80::1", 1: "198.18.0.1", 2: "198.18.0.1", 3: "2001:2::1"}
 REPORT = """
@@ -107,7 +108,10 @@ def test_unknown_device_is_told_with_the_known_ones(
     assert "does not exist (devices of this host: none)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", [["--address", "198.18.0.1"], ["--duration", "2"]])
+@pytest.mark.parametrize(
+    "option",
+    [["--address", "198.18.0.1"], ["--duration", "2"], ["--listen", "127.0.0.1:1"]],
+)
 def test_options_of_a_device_need_one(
     option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from ipaddress import ip_interface
 from typing import TYPE_CHECKING
 
+from chakram.plan.port_plan import interface_of
+
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
 
@@ -24,7 +26,7 @@ def check_ports(
         defaults: Defaults of the inventory.
     """
     for port in host.ports:
-        kind, _, name = port.open.partition(":")
+        kind, name = port.open.partition(":")[0], interface_of(port.open)
         netns = None if port.netns is None else str(port.netns)
         place = name if netns is None else f"{name} in {netns}"
         here = [each for each in found if each.netns == netns]
