@@ -4,12 +4,14 @@ The writer holds a lock (``flock``) on the directory itself. The kernel releases
 lock when the writer ends for any reason. Unlike a process ID, a lock cannot belong to a
 later process by mistake. All processes under one kernel see the lock, including
 processes in containers. A reader on another machine cannot see the lock, so
-``run.json`` contains the boot ID of the writer's kernel.
+``run.json`` contains the boot ID of the writer's kernel, and what identifies its
+machine.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import platform
 from dataclasses import replace
@@ -19,6 +21,7 @@ from chakram.foundation.platform_support import module_or_none
 from chakram.run_directory.manifest import KILLED, RUNNING, RunManifest, read_manifest
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_ID = Path("/etc/machine-id")
 fcntl = module_or_none("fcntl")
 _KILLED = "its process was killed, its machine went down, or its disk was full"
 
@@ -83,13 +86,35 @@ def boot_id() -> str | None:
         return None
 
 
+def machine_id() -> str | None:
+    """Return what identifies this machine, or None if its system has no identifier.
+
+    It is a hash, because the identifier of the system is confidential.
+    """
+    try:
+        found = _MACHINE_ID.read_bytes().strip()
+    except OSError:
+        return None
+    if not found:
+        return None
+    return hashlib.blake2b(found, person=b"chakram", digest_size=8).hexdigest()
+
+
+def owner() -> dict[str, str | None]:
+    """Return the machine that holds a lock, for ``run.json``."""
+    return {
+        "hostname": platform.node(),
+        "machine_id": machine_id(),
+        "boot_id": boot_id(),
+    }
+
+
 def read_current_manifest(folder: Path) -> RunManifest:
     """Return ``run.json`` with its current status, which may be ``killed``.
 
     A run was killed if its recorded status is running, but no process holds the lock.
-    It was also killed if the machine with the recorded hostname has rebooted since. For
-    a run on another machine or without a lock, the function returns the recorded
-    status.
+    It was also killed if the recorded machine has rebooted since. For a run on another
+    machine or without a lock, the function returns the recorded status.
 
     Raises:
         NoRunDirectory: If ``run.json`` is missing, invalid, or of a newer version.
@@ -109,8 +134,10 @@ def _may_still_run(folder: Path, manifest: RunManifest) -> bool:
     """Return whether the recorded status may still be correct."""
     if manifest.status != RUNNING or not manifest.lock:
         return True
-    if manifest.lock.get("boot_id") != boot_id():
-        return manifest.lock.get("hostname") != platform.node()
+    own, other = owner(), manifest.lock
+    if other.get("boot_id") != own["boot_id"]:
+        machines = {own["machine_id"], other.get("machine_id")} - {None}
+        return len(machines) > 1 or other.get("hostname") != own["hostname"]
     try:
         return is_locked(folder)
     except OSError:

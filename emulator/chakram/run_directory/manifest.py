@@ -178,8 +178,9 @@ class RunManifest:
         versions: Versions of Python, Chakram, the kernel and the libraries.
         compiled: Hot modules that ran compiled, and reasons why others did not.
         host: Facts about the controller's machine.
-        lock: ``hostname`` and ``boot_id`` of the controller's machine. Empty if the
-            controller could not lock the directory.
+        lock: ``hostname``, ``machine_id`` (a hash of the system's) and ``boot_id`` of
+            the controller's machine. Empty if the controller could not lock the
+            directory.
         agents: By agent: ``version`` of Chakram, ``protocol``, ``python``, ``kernel``,
             ``host`` and ``compiled``, and ``counters`` of its host during the run.
             Empty in simulations, before traffic starts, and in runs of versions that

@@ -28,7 +28,6 @@ docs/reference/run-directory.md list the columns.
 from __future__ import annotations
 
 import json
-import platform
 from array import array
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,7 +47,7 @@ from chakram.run_directory import manifest as manifests
 from chakram.run_directory.collective_table import collectives_table
 from chakram.run_directory.fault_table import faults_table
 from chakram.run_directory.growing_table import PartedTable
-from chakram.run_directory.lock import RunLock, boot_id
+from chakram.run_directory.lock import RunLock, owner
 from chakram.run_directory.message_columns import MessageColumns
 from chakram.run_directory.nic_columns import (
     NIC_TRANSPORT_NOTE,
@@ -165,8 +164,7 @@ class RunDirectory:
         with manifests.explained_writes(path):
             lock = RunLock(path)
             if lock.is_held:
-                held = {"hostname": platform.node(), "boot_id": boot_id()}
-                manifest = replace(manifest, lock=held)
+                manifest = replace(manifest, lock=owner())
             manifests.write_manifest(path, manifest)
         return cls(path, manifest, lock)
 

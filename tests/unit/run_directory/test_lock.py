@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chakram.run_directory import lock
 from chakram.run_directory.lock import RunLock, is_locked
 from chakram.run_directory.manifest import KILLED, MANIFEST, RUNNING, read_manifest
 from chakram.run_directory.reader import open_run
@@ -69,13 +70,17 @@ def test_run_from_before_a_reboot_was_killed(tmp_path: Path) -> None:
     assert status(path) == KILLED
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["elsewhere", "no lock"])
+@pytest.mark.parametrize("other", ["hostname", "machine_id", None])
 def test_status_in_the_file_is_used_if_the_lock_is_unknown(
-    tmp_path: Path, known: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str | None
 ) -> None:
+    identifier = tmp_path / "machine-id"
+    identifier.write_text("0123\n")
+    monkeypatch.setattr(lock, "_MACHINE_ID", identifier)
     path = killed_run(tmp_path)
-    if known:
-        change(path, boot_id="another", hostname="another")
+    if other is not None:
+        assert read_manifest(path).lock["machine_id"] not in (None, "0123")
+        change(path, boot_id="another", **{other: "another"})
     else:
         document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         document.pop("lock")
