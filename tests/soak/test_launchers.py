@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from tests.e2e.test_launched_agents import EXPERIMENT
-from tests.host_lab import AGENT, HostLab, ssh_lab
+from tests.host_lab import AGENT, HostLab, ip, ssh_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +69,26 @@ def find_and_run(
 def test_ssh(lab: HostLab, tmp_path: Path) -> None:
     options = [f"--launcher-option={each}" for each in lab.ssh_options]
     find_and_run(lab, tmp_path, ["--launch", "ssh", "--agent", AGENT, *options], {})
+
+
+def test_64_agents_start_soon(lab: HostLab, tmp_path: Path) -> None:
+    hosts = []
+    for at, name in enumerate(lab.hosts, start=1):
+        for number in range(1, 17):
+            address = f"198.18.77.{16 * at + number}/24"
+            ip("-n", f"ck-{name}", "address", "replace", address, "dev", "eth1")
+            port = {"open": "udp:eth1", "address": address, "mtu": 4200}
+            login = f"10.77.0.{at}"
+            hosts.append({"name": f"{name}-{number}", "login": login, "ports": [port]})
+    inventory = tmp_path / "many.yaml"
+    inventory.write_text(yaml.safe_dump({"version": 1, "hosts": hosts}))
+    options = [f"--launcher-option={each}" for each in lab.ssh_options]
+    launch = ["--launch", "ssh", "--agent", AGENT, *options]
+    began_s = time.monotonic()
+    lab.chakram("hosts", "check", str(inventory), *launch)
+    took_s = time.monotonic() - began_s
+    assert took_s < 30
+    assert lab.agents() == []
 
 
 def test_mpirun(lab: HostLab, tmp_path: Path) -> None:
