@@ -14,7 +14,7 @@ from chakram.cli import main
 
 PLANTED = (
     *("gpu-node17", "corp.example", "gpu-node18", "leaf-admin", "topsecret"),
-    *("compute-b9", "admin-gw4"),
+    *("compute-b9", "admin-gw4", "rack9-blade2"),
     *("192.0.2.77", "198.18.7.1", "2001:db8:77::1", "0c:42:a1:03:00:77", "jdoe"),
 )
 EXPERIMENT = """\
@@ -46,6 +46,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "experiment.yaml").write_text(EXPERIMENT)
     (folder / "agent-gpu-node17.log").write_text(LOG)
+    (folder / "agents").mkdir()
+    (folder / "agents" / "rack9-blade2.log").write_text("the launched agent ends")
     manifest = {
         "status": "failed",
         "agents": {"gpu-node18": {"host": "gpu-node18.corp.example"}},
@@ -74,6 +76,7 @@ def test_no_planted_name_is_in_the_report(
     for kept in ('"protobuf": "', "namespaces: ", "name: burn-in", ": gave up, as"):
         assert kept in report
     assert "~/certs/ca.pem" in report
+    assert "the launched agent ends" in report
 
 
 def test_a_host_has_one_name_everywhere(

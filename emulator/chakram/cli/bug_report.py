@@ -22,7 +22,7 @@ from chakram.foundation.redaction import Redactor
 
 _MOST_BYTES = 1 << 20
 """Maximum number of bytes per file in a report. Longer files lose their beginning."""
-_FILES = ("experiment.yaml", "run.json", "preflight.json", "*.log")
+_FILES = ("experiment.yaml", "run.json", "preflight.json", "*.log", "agents/*.log")
 _HOST_KEYS = frozenset({"host", "hostname", "agent"})
 """Keys whose value is a host name, with or without a port."""
 
@@ -110,7 +110,7 @@ def _facts() -> dict[str, str]:
 
 
 def _run_files(run: Path) -> dict[str, str]:
-    """Return the text files of a run directory by file name.
+    """Return the text files of a run directory by path.
 
     Raises:
         NoRunDirectory: If there is none, or more than one.
@@ -123,7 +123,9 @@ def _run_files(run: Path) -> dict[str, str]:
         what = f"contains {1 + len(others)} runs" if others else "contains no run"
         raise NoRunDirectory(str(run), what, "name a run directory")
     return {
-        path.name: path.read_bytes()[-_MOST_BYTES:].decode("utf-8", "replace")
+        str(path.relative_to(folder)): path.read_bytes()[-_MOST_BYTES:].decode(
+            "utf-8", "replace"
+        )
         for path in paths
     }
 
@@ -136,6 +138,8 @@ def _hosts(texts: Mapping[str, str]) -> set[str]:
             hosts.update(line.partition("#")[0].split()[1:])
     for name, text in texts.items():
         hosts.update(_hosts_in(name, text))
+        if name.startswith("agents/"):
+            hosts.add(Path(name).stem)
     # Every lab uses these names for its hosts and its agent.
     return {host for host in hosts if not re.fullmatch(r"h\d+|local|ip6-\w+", host)}
 

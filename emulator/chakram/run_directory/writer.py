@@ -4,7 +4,7 @@
 
     runs/20260131T120000Z-quickstart/
         run.json              settings, status and provenance
-        experiment.yaml       the experiment file, unchanged
+        experiment.yaml       the experiment file, with the changes by --set above it
         plan.json             ranks, ports and addresses
         flows.parquet         one row per message
         collectives.parquet   one row per collective and iteration

@@ -35,7 +35,8 @@ AgentCommand = Annotated[
     str | None,
     _option(
         metavar="COMMAND",
-        help="Command of the agent on the hosts. Default: chakram-agent.",
+        help="Command of the agent on the hosts. Default: the agent that "
+        "chakram hosts push has copied there, or else chakram-agent.",
     ),
 ]
 LauncherOptions = Annotated[
