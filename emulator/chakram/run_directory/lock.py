@@ -11,7 +11,6 @@ machine.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import platform
 from dataclasses import replace
@@ -91,6 +90,8 @@ def machine_id() -> str | None:
 
     It is a hash, because the identifier of the system is confidential.
     """
+    import hashlib
+
     try:
         found = _MACHINE_ID.read_bytes().strip()
     except OSError:

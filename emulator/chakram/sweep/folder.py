@@ -32,6 +32,7 @@ from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import ResultsError, RunDirectoryError
 from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.platform_support import module_or_none
+from chakram.sweep.suite_file import SUITE
 
 COMPLETE = "complete"
 
@@ -39,7 +40,6 @@ Outcome = dict[str, Any]
 """Result of a cell as plain data, which ``chakram.sweep.runner`` describes."""
 
 fcntl = module_or_none("fcntl")
-_SUITE = "suite.json"
 _LOCKS = "claims.lock"
 _MOST_REPETITIONS = 2**20
 _FABRICS = 2**50
@@ -106,11 +106,6 @@ def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
     return runs
 
 
-def is_sweep(folder: Path) -> bool:
-    """Return whether a folder is a sweep folder."""
-    return (folder / _SUITE).is_file()
-
-
 def write_sweep(folder: Path, plan: Plan, runs: Sequence[CellRun]) -> None:
     """Write the suite and its cells to ``suite.json``.
 
@@ -122,7 +117,7 @@ def write_sweep(folder: Path, plan: Plan, runs: Sequence[CellRun]) -> None:
         "cells": [asdict(cell) for cell in plan.cells],
         "runs": [run._asdict() for run in runs],
     }
-    _write(folder / _SUITE, document)
+    _write(folder / SUITE, document)
 
 
 def read_sweep(folder: Path) -> Sweep:
@@ -131,7 +126,7 @@ def read_sweep(folder: Path) -> Sweep:
     Raises:
         RunDirectoryError: If the folder is not a sweep folder.
     """
-    path = folder / _SUITE
+    path = folder / SUITE
     try:
         document = parse_json(path.read_bytes(), str(path), error=ResultsError)
         cells = _CELLS.validate_python(document["cells"])

@@ -50,7 +50,7 @@ def report(
     from chakram.chakra.write.new_file import new_file, refuse_existing
     from chakram.diagnosis.verified import BUDGET_S
     from chakram.run_directory.reader import open_run, runs_in
-    from chakram.sweep.folder import is_sweep
+    from chakram.sweep.suite_file import is_sweep
 
     sweeps = [each for each in directories if is_sweep(each)]
     if not sweeps:

@@ -1,0 +1,16 @@
+"""The file that makes a folder the folder of a sweep.
+
+Reports of runs look for it, too, so this module imports nothing that is slow.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+SUITE: Final = "suite.json"
+
+
+def is_sweep(folder: Path) -> bool:
+    """Return whether a folder is a sweep folder."""
+    return (folder / SUITE).is_file()
