@@ -96,6 +96,12 @@ def test_large_keys_distinguish_rows() -> None:
     assert len(set(zip(keys.tolist(), rows, strict=True))) == len(set(rows))
 
 
+def test_negative_keys_distinguish_rows() -> None:
+    ports, classes = np.array([0, 1, 1, 0]), np.array([7, -1, 7, 7])
+    assert len(set(mixed_keys([ports, classes]).tolist())) == 3
+    assert mixed_keys([np.array([0, 1]), np.array([-1, -1])]).tolist() == [0, 1]
+
+
 def test_empty_columns_are_omitted() -> None:
     table = Table(
         title="t",

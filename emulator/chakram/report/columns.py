@@ -19,14 +19,15 @@ _INNER = 200
 
 
 def mixed_keys(columns: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return a number for each row, equal only for rows with equal values.
+    """Return a number for each row of integers, equal only for rows with equal values.
 
-    Values must be non-negative integers.
+    The numbers are in the order of the rows' values.
     """
     numbers = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         if not len(column):
             break
+        column = column - column.min()
         radix = int(column.max()) + 1
         if int(numbers.max()) >= (1 << 62) // radix:
             _, numbers = np.unique(numbers, return_inverse=True)
