@@ -90,7 +90,7 @@ def compare_page(results: Sequence[RunResults]) -> str:
         title=_title(runs),
         lead=" · ".join(
             [
-                "differences below the spread within a run (CV) are not significant",
+                "differences below two standard errors are not significant",
                 "factors are relative to A",
                 *_notes(runs),
             ]
@@ -186,12 +186,16 @@ def _verdicts(runs: _Runs) -> page.Parts:
     """Return the section that compares each run with the first run in sentences."""
     rows: list[tuple[str, str]] = []
     parts: dict[str, dict[str, float]] = {}
+    # A cause that a run lacks cost it no time, if the causes of the run are known.
+    explained = {
+        letter: 0.0 for letter, found in runs.compared.items() if "part" in found.levels
+    }
     for letter, found in runs.compared.items():
         told = runs.said(letter)
         rows.append((f"{letter} against A", told[0]))
         rows += [("", each) for each in told[1:]]
         for each in found.levels.get("part", ()):
-            line = parts.setdefault(each.label, {"A": each.a.mean_ns})
+            line = parts.setdefault(each.label, {"A": each.a.mean_ns, **explained})
             line[letter] = each.b.mean_ns
     yield facts(*rows)
     if parts:
@@ -200,7 +204,7 @@ def _verdicts(runs: _Runs) -> page.Parts:
             "Critical path: nominal time, and lost time by cause",
             runs,
             [
-                (name, *(format_time(line.get(letter, 0.0)) for letter in runs))
+                _each(name, format_time, (line.get(letter) for letter in runs))
                 for name, line in largest
             ],
             left=1,
@@ -309,8 +313,12 @@ def _iterations(runs: _Runs) -> page.Parts:
         for data in runs.values():
             total = sum(rank.iteration_ns for rank in data.summary.ranks)
             own = sum(getattr(rank, name) for rank in data.summary.ranks)
-            shares.append(f"{percent_text(own / total if total else None)} %")
-        rows.append((f"{what}, of the iteration", *shares))
+            shares.append(own / total if total else None)
+        rows.append(
+            _each(
+                f"{what}, of the iteration", lambda it: f"{percent_text(it)} %", shares
+            )
+        )
     counts = [data.summary for data in runs.values()]
     rows += [
         *(

@@ -76,6 +76,7 @@ def test_runs_have_letters_and_what_holds_for_all_is_said_once(
 ) -> None:
     assert page["title"] == "A: Run quick start against B: Run quick start, case slow"
     assert page["letters"] == "bcmf"
+    assert page["lead"].startswith("differences below two standard errors are not ")
     assert (
         page["lead"]
         .partition("relative to A · ")[2]
@@ -259,7 +260,7 @@ def test_runs_of_nothing_are_compared_all_the_same(tmp_path: Path) -> None:
         assert found[title].text == "no flow of a measured iteration was recorded."
         assert found[title].blocks == ()
     rows = rows_of(found["Iterations"])
-    assert rows["compute, of the iteration"] == ("N/A %", "N/A %")
+    assert rows["compute, of the iteration"] == ("N/A", "N/A")
     assert found["Settings that differ"].text == (
         "none: settings and versions are the same."
     )
@@ -299,6 +300,15 @@ def test_critical_paths_stand_beside_one_another_the_largest_part_first(
     ]
     assert [NOMINAL in row[0] for row in table.rows] == [True, False, False]
     assert table.left == 1
+    # The causes of a run without critical paths are unknown.
+    sides[runs[1].path] = Side(name="b", kind="run", times={})
+    found = page_of(*runs)["sections"]["What differs"]
+    (table,) = tables_in(found).values()
+    assert [row[1:] for row in table.rows] == [
+        ("500us", "N/A", "450us"),
+        ("0ns", "N/A", "30us"),
+        ("20us", "N/A", "0ns"),
+    ]
 
 
 def test_critical_paths_of_several_jobs_have_rows_by_job(
