@@ -111,8 +111,9 @@ class SuiteData:
     @property
     def work(self) -> list[str]:
         """Axes that change the amount of work, which makes times not comparable."""
-        names = ("size", "ranks", "jobs", "iterations", "arrivals")
-        return [axis for axis in self.axes if axis.split(".")[0].split("[")[0] in names]
+        changed = {axis: [axis] for axis in self.axes}
+        changed[CASE] = [key for each in self.facts["cases"] for key in each["set"]]
+        return [axis for axis in self.axes if any(map(_is_of_work, changed[axis]))]
 
     def sizes(self) -> list[str]:
         """Return the axes that vary the size of collectives."""
@@ -136,6 +137,12 @@ class SuiteData:
         if place is None:
             return what
         return Link(what, quote(os.path.relpath(place.resolve(), self._out)))
+
+
+def _is_of_work(key: str) -> bool:
+    """Return whether a setting changes the amount of work."""
+    names = ("size", "ranks", "jobs", "iterations", "arrivals")
+    return key.split(".")[0].split("[")[0] in names
 
 
 def change_of(each: CellResult) -> float | None:

@@ -227,7 +227,7 @@ def change_section(suite: SuiteData) -> Parts:
     drawn = [each for each in found if each in most]
     caption = (
         "Error bars: two standard errors in each direction. A single repetition in "
-        "virtual time has none."
+        "virtual time has none. The errors of a single measured iteration are unknown."
     )
     if len(drawn) < len(found):
         caption += f" The {_ROWS_DRAWN} largest of {len(found)} are drawn."

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.config.suite import text
-from chakram.console.number_format import MISSING, errors_text, percent_text
+from chakram.console.number_format import (
+    MISSING,
+    counted_text,
+    errors_text,
+    percent_text,
+)
 from chakram.foundation.units import format_time
 from chakram.report import page
 from chakram.report.blocks import facts, table
@@ -43,6 +48,7 @@ def suite_page(folder: Path, out: Path) -> str:
         RunDirectoryError: If the folder cannot be read.
     """
     suite = SuiteData(folder, out)
+    repetitions = suite.facts["repetitions"]
     files = [folder / "suite.json", *sorted(folder.glob("results.*"))]
     compared = [
         figures.bandwidth(suite),
@@ -51,8 +57,9 @@ def suite_page(folder: Path, out: Path) -> str:
     ]
     return page.render_page(
         title=f"Suite {suite.facts['name']}",
-        lead=f"{len(suite.cells)} cells of {suite.facts['base']}, each "
-        f"{suite.facts['repetitions']} times; {' and '.join(suite.worlds)}.",
+        lead=f"{counted_text(len(suite.cells), 'cell')} of {suite.facts['base']}, each "
+        f"{'once' if repetitions == 1 else f'{repetitions} times'}; "
+        f"{' and '.join(suite.worlds)}.",
         answer=_answer(suite),
         warnings=_warnings(suite),
         groups=[

@@ -135,7 +135,9 @@ def test_what_varied_is_told_with_what_cases_set(sections: dict[str, Section]) -
 
 def test_one_repetition_has_an_order_of_one(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, repetitions=1, suite={"baseline": {}})
-    found = page_of(folder)["sections"]
+    page = page_of(folder)
+    assert page["lead"] == "8 cells of base.yaml, each once; run."
+    found = page["sections"]
     facts = facts_in(found["Varied settings"])
     assert facts["order"] == "each cell once"
     assert facts["baseline"] == "the first cell"
@@ -158,6 +160,20 @@ def test_cells_of_the_same_work_are_compared(sections: dict[str, Section]) -> No
             *("4", "case slow, all_reduce tree", "case slow, all_reduce ring"),
             *("1.9ms", "3.2ms", "1.684", "4"),
         ),
+    )
+
+
+def test_cases_that_change_the_work_are_not_compared(tmp_path: Path) -> None:
+    sizes = {"size": "1MiB"}, {"jobs[0].trace.size": "2MiB"}
+    names = ("plain", "slow")
+    cases = [
+        {"name": name, "set": each} for name, each in zip(names, sizes, strict=True)
+    ]
+    found = page_of(made_sweep(tmp_path, suite={"cases": cases}))["sections"]
+    # By case and ranks, the ring and the tree.
+    assert only_table(found["Best and worst"])[0] == (
+        *("plain", "2", "all_reduce tree", "all_reduce ring"),
+        *("900us", "1ms", "1.111", "2"),
     )
 
 
