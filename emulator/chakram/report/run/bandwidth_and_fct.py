@@ -126,13 +126,18 @@ def completion_times(data: RunData) -> Parts:
             "200 evenly chosen flows and each of the 100 slowest."
         ),
     )
-    # Messages without payload belong to barriers.
-    known = flows.where((flows["bound_ns"] > 0) & (flows["bytes"] > 0))
+    known = _bounded(flows)
     if len(known):
         yield _slowdowns(known)
     else:
         yield "Slowdowns are left out: no flow has a bound."
     yield _fct_table(flows)
+
+
+def _bounded(flows: Flows) -> Flows:
+    """Return the flows that have a slowdown."""
+    # Messages without payload belong to barriers.
+    return flows.where((flows["bound_ns"] > 0) & (flows["bytes"] > 0))
 
 
 def _slowdowns(flows: Flows) -> Plot:
@@ -176,7 +181,7 @@ def _fct_table(flows: Flows) -> Table:
         if not len(own):
             continue
         times = percentiles(own["fct_ns"], (50, 95, 99, 99.9, 100))
-        known = own.where(own["bound_ns"] > 0)
+        known = _bounded(own)
         slow = [MISSING, MISSING]
         if len(known):
             slowdown = known["fct_ns"] / known["bound_ns"]

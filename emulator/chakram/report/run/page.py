@@ -205,9 +205,10 @@ def warnings_of(data: RunData) -> list[str]:
         found.append(f"{summary.unfinished} collectives were not finished")
     drops = sum(link.drops or 0 for link in summary.links)
     if drops:
-        found.append(f"{drops} packets were dropped in link queues (b)")
+        found.append(f"{drops} packets were dropped at links {data.seen('b')}")
     if summary.retransmitted:
-        found.append(f"{summary.retransmitted} packets were retransmitted (c)")
+        again = f"{summary.retransmitted} packets were retransmitted"
+        found.append(f"{again} {data.seen('c')}")
     odd = data.manifest.preflight.get("findings", ())
     return [*found, *(f"preflight: {each.get('verdict', each)}" for each in odd)]
 

@@ -692,12 +692,17 @@ def test_what_is_odd_is_a_warning(tmp_path: Path) -> None:
     found = warnings_of(data)
     assert found[-5:] == [
         "2 collectives were not finished",
-        "4 packets were dropped in link queues (b)",
+        "4 packets were dropped at links (b)",
         "24 packets were retransmitted (c)",
         "preflight: failed",
         "preflight: {'what': 'odd'}",
     ]
     assert "LATE" in found
+    simulated = made_run(tmp_path / "s", links=ODD_LINKS, world="simulate")
+    assert warnings_of(RunData(simulated))[-2:] == [
+        "4 packets were dropped at links (v)",
+        "24 packets were retransmitted (v)",
+    ]
 
 
 def test_a_run_without_oddities_has_no_warning(tmp_path: Path) -> None:
@@ -878,7 +883,10 @@ def test_flows_without_payload_or_bound_have_no_slowdown(
     data: RunData, columns: dict[str, int]
 ) -> None:
     data.measured = thousand(data, **columns)
-    assert list(plots_in(completion_times(data))) == ["fct-cdf"]
+    section = completion_times(data)
+    assert list(plots_in(section)) == ["fct-cdf"]
+    (row,) = tables_in(section)["Percentiles of all flows"].rows
+    assert row[-2:] == ("N/A", "N/A")
 
 
 def test_sizes_and_times_are_drawn_logarithmically(data: RunData) -> None:
