@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from chakram.foundation import grouping
 from chakram.foundation.units import about_size, format_time
 from chakram.report.page import NO_FLOWS, Absent, Observed, Parts, Plot, section
 from chakram.report.plots import spans
@@ -22,7 +23,7 @@ _BARS_SHOWN = 20_000
 class _Bar(NamedTuple):
     """Time span of a rank's activity, with the activity's kind and text."""
 
-    place: tuple[str, int]
+    rank: int
     start_ns: float
     end_ns: float
     kind: str
@@ -32,11 +33,11 @@ class _Bar(NamedTuple):
 @section("Timeline of ranks")
 def gantt(data: RunData, x_range: Range1d) -> Parts:
     """Return the section of ranks' activities in the slowest iteration."""
-    spans_of: dict[int, tuple[int, int]] = {}
-    for rank in data.ranks:
-        if rank.measured and (rank.job, rank.iteration) in data.whole_iterations:
-            first, last = spans_of.get(rank.iteration, (rank.start_ns, rank.end_ns))
-            spans_of[rank.iteration] = min(first, rank.start_ns), max(last, rank.end_ns)
+    spans_of = grouping.spans(
+        ((rank.job, rank.iteration), rank.start_ns, rank.end_ns)
+        for rank in data.ranks
+        if rank.measured and (rank.job, rank.iteration) in data.whole_iterations
+    )
     if not spans_of:
         raise Absent("no rank completed a measured iteration.")
     slowest = max(spans_of, key=lambda each: spans_of[each][1] - spans_of[each][0])
@@ -44,47 +45,47 @@ def gantt(data: RunData, x_range: Range1d) -> Parts:
     bars = [] if path is None else _bars_of_operations(data, path.job)
     what = "from its start on the rank to its end there"
     if path is not None and bars:
-        slowest = path.iteration
+        slowest = path.job, path.iteration
     else:
-        bars, path = _bars_of_flows(data, slowest), None
+        bars, path = _bars_of_flows(data, *slowest), None
         what = (
             "from the first message that a rank posted or that was sent to it, to the "
             "last one acknowledged"
         )
     if not bars:
         raise Absent(NO_FLOWS)
+    job, iteration = slowest
     x_range.start, x_range.end = map(data.undilated, spans_of[slowest])
-    on_path = {} if path is None else {(path.job, each.rank): 0 for each in path.pieces}
-    ranks = sorted({bar.place for bar in bars})
+    on_path = {} if path is None else {each.rank: 0 for each in path.pieces}
+    ranks = sorted({bar.rank for bar in bars})
     evenly = ranks[:: -(-len(ranks) // _RANKS_SHOWN)]
     drawn = sorted(list(dict.fromkeys([*on_path, *evenly]))[:_RANKS_SHOWN])
-    several = len({job for job, _ in ranks}) > 1
-    names = {
-        (job, rank): f"{job}:{rank}" if several else str(rank) for job, rank in drawn
-    }
+    names = {rank: str(rank) for rank in drawn}
     chosen = sorted(
-        (bar for bar in bars if bar.place in names),
+        (bar for bar in bars if bar.rank in names),
         key=lambda bar: bar.start_ns - bar.end_ns,
     )
     kinds: dict[str, list[_Bar]] = {}
     for bar in chosen[:_BARS_SHOWN]:
         kinds.setdefault(bar.kind, []).append(bar)
-    caption = f"Measured iteration {slowest}, the slowest; each bar: {what}."
+    caption = f"Measured iteration {iteration}, the slowest; each bar: {what}."
+    if path is not None or len({name for name, _ in spans_of}) > 1:
+        caption += f" Of job {job}."
     stretches = []
     if path is not None:
         caption += (
-            f" Of job {path.job}. The red line is the critical path (m): what the end "
-            "of the iteration had to wait for."
+            " The red line is the critical path (m): what the end of the iteration had "
+            "to wait for."
         )
         stretches = [
             (
-                names[path.job, each.rank],
+                names[each.rank],
                 data.undilated(each.start_ns),
                 data.undilated(each.end_ns),
                 f"{each.part}: {format_time(each.time_ns / data.dilation)}",
             )
             for each in path.pieces
-            if (path.job, each.rank) in names
+            if each.rank in names
         ]
     if len(drawn) < len(ranks):
         caption += f" {len(drawn)} of {len(ranks)} ranks are drawn, those on the path "
@@ -95,7 +96,7 @@ def gantt(data: RunData, x_range: Range1d) -> Parts:
     figure = spans(
         {
             kind: {
-                "row": [names[bar.place] for bar in own],
+                "row": [names[bar.rank] for bar in own],
                 "left": [bar.start_ns for bar in own],
                 "right": [bar.end_ns for bar in own],
                 "text": [bar.text for bar in own],
@@ -128,14 +129,16 @@ def _bars_of_operations(data: RunData, job: str) -> list[_Bar]:
         took = format_time((each.end_ns - each.start_ns) / data.dilation)
         start_ns, end_ns = data.undilated(each.start_ns), data.undilated(each.end_ns)
         text = f"rank {each.rank}, {what}: {took}"
-        bars.append(_Bar((job, each.rank), start_ns, end_ns, kind, text))
+        bars.append(_Bar(each.rank, start_ns, end_ns, kind, text))
     return bars
 
 
-def _bars_of_flows(data: RunData, iteration: int) -> list[_Bar]:
+def _bars_of_flows(data: RunData, job: str, iteration: int) -> list[_Bar]:
     flows = data.measured
-    shares = shares_of(flows.where(flows["iteration"] == iteration))
     jobs, groups, ops = (flows.names[name] for name in ("job", "group", "collective"))
+    number = jobs.index(job) if job in jobs else -1
+    own_flows = (flows["iteration"] == iteration) & (flows["job"] == number)
+    shares = shares_of(flows.where(own_flows))
     bars = []
     for at in range(len(shares)):
         own = {name: int(column[at]) for name, column in shares.columns.items()}
@@ -144,7 +147,6 @@ def _bars_of_flows(data: RunData, iteration: int) -> list[_Bar]:
             f"rank {own['rank']}, {groups[own['group']]} #{own['k']}: {took}, "
             f"{about_size(own['sent_bytes'])} sent"
         )
-        place, kind = (str(jobs[own["job"]]), own["rank"]), str(ops[own["collective"]])
         times_ns = float(own["start_ns"]), float(own["end_ns"])
-        bars.append(_Bar(place, *times_ns, kind, text))
+        bars.append(_Bar(own["rank"], *times_ns, str(ops[own["collective"]]), text))
     return bars

@@ -619,6 +619,27 @@ def test_the_slowest_iteration_is_drawn_from_its_flows(data: RunData) -> None:
     }
 
 
+def test_the_slowest_iteration_is_that_of_one_job(data: RunData) -> None:
+    # The iterations of another job have the same numbers at other times.
+    others = [
+        replace(
+            each,
+            job="other",
+            start_ns=each.start_ns + 10**9,
+            end_ns=each.start_ns + 10**9 + 1000,
+        )
+        for each in data.ranks
+    ]
+    data.ranks = [*data.ranks, *others]
+    data.whole_iterations = frozenset((each.job, each.iteration) for each in data.ranks)
+    axis = Range1d()
+    plot = plots_in(gantt(data, axis))["gantt"]
+    assert axis.end - axis.start < 1_000_000
+    assert plot.caption.startswith("Measured iteration 1, the slowest;")
+    assert plot.caption.endswith(" Of job moe.")
+    assert plot.figure.y_range.factors == ["3", "2", "1", "0"]
+
+
 def test_the_critical_path_is_drawn_over_the_operations_of_its_iteration(
     data: RunData,
 ) -> None:
