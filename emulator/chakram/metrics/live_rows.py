@@ -102,7 +102,7 @@ class LiveRows:
                 host.update({name: row[at] for name, at in _HOST_OF_PORT.items()})
                 host.update({name: sums[at] for name, at in _HOST_OF_PAIRS.items()})
             some = islice(self._pairs.values(), MOST_RATES)
-            rates = [self._sent_per_second(rows) for rows in some]
+            rates = [1e9 * (self._rate(rows, _SENT) or 0.0) for rows in some]
         metrics.set_hosts(hosts)
         metrics.set_queue_pair_rates(rates)
 
@@ -165,22 +165,25 @@ class LiveRows:
         for index, (now, then) in enumerate(zip(counts, before, strict=True)):
             sums[index] += now - then
 
-    def _sent_per_second(self, rows: tuple[array[int], ...]) -> float:
-        """Return the payload rate of a queue pair in bytes per second."""
+    def _rate(self, rows: tuple[array[int], ...], column: int) -> float | None:
+        """Return the growth of a counter in bytes per nanosecond, or None if unknown.
+
+        The growth of an idle queue pair is 0.
+        """
         row, _, earlier = rows
         place = self._names.place(row[_RANK])
         newest_ns = 0 if place is None else self._newest_ns.get(place, 0)
-        time_ns = row[_TIME] - earlier[_TIME]
-        if time_ns <= 0 or newest_ns - row[_TIME] > IDLE_NS:
+        if newest_ns - row[_TIME] > IDLE_NS:
             return 0.0
-        return (row[_SENT] - earlier[_SENT]) * 1e9 / time_ns
+        time_ns = row[_TIME] - earlier[_TIME]
+        return (row[column] - earlier[column]) / time_ns if time_ns > 0 else None
 
     def _port(self, key: tuple[int, int]) -> dict[str, int]:
         values = *self._ports[key], *self._sums.get(key, _NOTHING)
         return dict(zip((*PORT_FIELDS, *PORT_SUMS.values()), values, strict=True))
 
     def _queue_pair(self, rows: tuple[array[int], ...]) -> dict[str, object]:
-        row, _, earlier = rows
+        row = rows[0]
         found: dict[str, object] = dict(zip(QUEUE_PAIR_FIELDS, row, strict=True))
         ends = self._names.ends(row[_RANK], row[_QPN])
         if ends is not None:
@@ -189,12 +192,10 @@ class LiveRows:
             arrived = None if peer is None else peer[0][_PACKETS_RECEIVED]
             sent = row[_PACKETS_SENT]
             found["frame_delta"] = None if arrived is None else sent - arrived
-        time_ns = row[_TIME] - earlier[_TIME]
         for name, column in (("data_tx_rate", _SENT), ("data_rx_rate", _RECEIVED)):
+            rate = self._rate(rows, column)
             # Bits per nanosecond are Gbit/s.
-            found[name] = (
-                8 * (row[column] - earlier[column]) / time_ns if time_ns > 0 else None
-            )
+            found[name] = None if rate is None else 8 * rate
         return found
 
 

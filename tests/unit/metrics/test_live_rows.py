@@ -219,6 +219,9 @@ def test_rate_of_an_idle_queue_pair_is_0() -> None:
     for second in range(3, 6):
         rows.take(sample(plan, 0, 1, time_ns=second * SECOND_NS, tx_bytes=100 * second))
     assert sorted(Shown(rows).rates) == [0.0, 100.0]
+    busy, idle = queue_pairs(rows)
+    assert busy["data_tx_rate"] == pytest.approx(800e-9)
+    assert (idle["data_tx_rate"], idle["data_rx_rate"]) == (0.0, 0.0)
 
 
 def test_hosts_beyond_the_limit_are_summed() -> None:
