@@ -133,6 +133,8 @@ class JobQueue:
     _reserved: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    # Set, and replaced, when a run leaves the queue.
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _followers: int = 0
 
     # ---- what clients do -------------------------------------------------------------
@@ -178,10 +180,12 @@ class JobQueue:
         job, reason = self._jobs.get(run.id), f"canceled by {by}"
         if job is not None:
             job.cancel(reason)
-        elif run.state == QUEUED:
-            self._finish(run, CANCELED, None, reason)
-        else:
+            return True
+        # It may have ended since the caller looked at it.
+        now = self.store.find(run.id)
+        if now is None or now.state != QUEUED:
             return False
+        self._finish(now, CANCELED, None, reason)
         return True
 
     def reserve(self, fabric: str, holder: str) -> bool:
@@ -227,12 +231,18 @@ class JobQueue:
         return run.model_copy(update={"reason": reason})
 
     def changes_of(self, run_id: str) -> dict[str, str]:
-        """Return the changes with which a run was submitted."""
+        """Return the changes with which a run was submitted.
+
+        Raises:
+            RunDirectoryError: If they cannot be read, for example because the machine
+                crashed before it had written them.
+        """
+        path = self.folder_of(run_id) / CHANGES
         try:
-            text = (self.folder_of(run_id) / CHANGES).read_text("utf-8")
-        except OSError:
-            return {}
-        changes: dict[str, str] = json.loads(text)
+            changes: dict[str, str] = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            found = f"cannot be read: {error}"
+            raise RunDirectoryError(str(path), found, "submit the run again") from error
         return changes
 
     def folder_of(self, run_id: str) -> Path:
@@ -261,8 +271,8 @@ class JobQueue:
         try:
             while True:
                 job = self._jobs.get(run_id, job)
-                changed = None if job is None else job.changed
-                run = self.store.find(run_id)
+                changed = self._moved if job is None else job.changed
+                run = self.store.find(run_id, with_experiment=False)
                 if run is None:
                     return
                 if run.state != told:
@@ -274,9 +284,6 @@ class JobQueue:
                         yield event
                 if run.state not in (QUEUED, RUNNING):
                     return
-                if changed is None:
-                    await asyncio.sleep(0.2)
-                    continue
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(10):
                         await changed.wait()
@@ -306,14 +313,25 @@ class JobQueue:
         Their processes may still be ending their traffic.
         """
         for run in self.store.search(states=(RUNNING,), limit=-1):
+            was_alive = False
             try:
                 text = (self.folder_of(run.id) / PROCESS).read_text("utf-8")
                 process = json.loads(text)
                 end = partial(end_process, grace_ns=round(_GRACE_S * 1e9))
-                await asyncio.to_thread(end, process["pid"], process["ticks"])
+                was_alive = await asyncio.to_thread(
+                    end, process["pid"], process["ticks"]
+                )
             except (OSError, ValueError, KeyError, TypeError):
                 log.info("no process of run %s", run.id)
-            self._finish(run, INTERRUPTED, None, _ENDED_EARLY)
+            ended_s = None if was_alive else self._last_output_s(run)
+            self._finish(run, INTERRUPTED, None, _ENDED_EARLY, ended_s=ended_s)
+
+    def _last_output_s(self, run: StoredRun) -> float | None:
+        """Return when a run last printed something, or else when it started."""
+        try:
+            return self.output_of(run.id).stat().st_mtime
+        except OSError:
+            return run.started_s
 
     async def _start(self, run: StoredRun) -> None:
         found = self.store.find(run.id)
@@ -322,9 +340,10 @@ class JobQueue:
         job = self._jobs[run.id] = _Job()
         self._locks[run.fabric] = run.id
         self.store.change(run.id, state=RUNNING, started_s=time.time())
+        self._wake_followers()
         try:
             job.process = await self._spawn(run, self.folder_of(run.id))
-        except OSError as error:
+        except (OSError, RunDirectoryError) as error:
             self._forget(run, job)
             self._finish(run, FAILED, None, f"cannot be started: {error}")
             return
@@ -403,18 +422,31 @@ class JobQueue:
             job.tell("line", text)
 
     def _finish(
-        self, run: StoredRun, state: str, code: int | None, reason: str | None
+        self,
+        run: StoredRun,
+        state: str,
+        code: int | None,
+        reason: str | None,
+        *,
+        ended_s: float | None = None,
     ) -> None:
+        """Store the end of a run, which is now if *ended_s* is None."""
         self.store.change(
             run.id,
             state=state,
             exit_code=code,
             reason=reason,
-            ended_s=time.time(),
+            ended_s=time.time() if ended_s is None else ended_s,
             directory=self.directory_of(run.id),
         )
         self._retire()
         self._wake.set()
+        self._wake_followers()
+
+    def _wake_followers(self) -> None:
+        """Wake the followers of runs that are not in progress."""
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     def directory_of(self, run_id: str) -> Path | None:
         """Return the run directory of a job, or None."""

@@ -50,7 +50,7 @@ class StoredRun(RunDescription):
 
     Attributes:
         number: Position in the order of submissions.
-        experiment: Text of the experiment; empty in lists.
+        experiment: Text of the experiment; empty unless it was asked for.
         directory: Its run directory.
     """
 
@@ -103,9 +103,12 @@ class RunStore:
         assert found is not None
         return found
 
-    def find(self, run_id: str) -> StoredRun | None:
+    def find(self, run_id: str, *, with_experiment: bool = True) -> StoredRun | None:
         """Return a run, or None."""
-        return next(iter(self._select("id = ?", (run_id,), limit=1)), None)
+        found = self._select(
+            "id = ?", (run_id,), limit=1, with_experiment=with_experiment
+        )
+        return next(iter(found), None)
 
     def change(self, run_id: str, **fields: Any) -> None:
         """Change fields of a run."""
@@ -186,10 +189,12 @@ class RunStore:
         *,
         order: str = "number DESC",
         limit: int = -1,
+        with_experiment: bool = False,
     ) -> list[StoredRun]:
-        # Texts of experiments are long, and clients need only that of a single run.
+        # Texts of experiments are long, and lists do not need them.
         columns = ", ".join(
-            "''" if name == "experiment" and limit != 1 else name for name in _COLUMNS
+            "''" if name == "experiment" and not with_experiment else name
+            for name in _COLUMNS
         )
         rows = self._db.execute(
             f"SELECT {columns} FROM runs WHERE {where} ORDER BY {order} LIMIT ?",
