@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.grouping import grouped, spans
 from chakram.plan.queue_pairs import SOURCE_PORT_POOL
 from chakram.records.run_records import CollectiveRecord, RankRecord
 from chakram.service.otg_reader import ConfigReader
@@ -101,10 +102,10 @@ class Communicator:
         nranks = len(self.locations)
         return float(bus_factor(CollectiveOp(self.op), nranks=nranks))
 
-    def times(self, records: Iterable[CollectiveRecord]) -> Times:
-        """Return the times of its complete collectives."""
+    def times(self, records: Iterable[CollectiveRecord], dilation: int) -> Times:
+        """Return the undilated times of its complete collectives."""
         durations_ns = [
-            record.duration_ns
+            record.duration_ns // dilation
             for record in records
             if record.complete and record.identity.key.job == self.job
         ]
@@ -393,7 +394,7 @@ class Times:
     """Iterations of a communicator.
 
     Attributes:
-        durations_ns: Duration of each, without pauses and compute time.
+        durations_ns: Undilated duration of each, without pauses and compute time.
         gap_ns: Compute time of an iteration.
     """
 
@@ -409,7 +410,7 @@ class Times:
 
         Args:
             of: The communicator.
-            rate_bps: Rate of its slowest port, if known.
+            rate_bps: Undilated rate of its slowest port, if known.
         """
         count = len(self.durations_ns)
         found: dict[str, float] = {"iteration_count": count}
@@ -443,15 +444,16 @@ class Times:
         return found
 
 
-def iteration_times(records: Iterable[RankRecord]) -> dict[str, list[int]]:
-    """Return the durations of the measured iterations of each job, in ns."""
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
-    for record in records:
-        if record.measured:
-            key = record.job, record.iteration
-            start, end = spans.get(key, (record.start_ns, record.end_ns))
-            spans[key] = min(start, record.start_ns), max(end, record.end_ns)
-    found: dict[str, list[int]] = {}
-    for (job, _), (start, end) in spans.items():
-        found.setdefault(job, []).append(end - start)
-    return found
+def iteration_times(
+    records: Iterable[RankRecord], dilation: int = 1
+) -> dict[str, Times]:
+    """Return the undilated times of the measured iterations of each job."""
+    found = spans(
+        ((each.job, each.iteration), each.start_ns, each.end_ns)
+        for each in records
+        if each.measured
+    )
+    by_job = grouped(
+        (job, (end - start) // dilation) for (job, _), (start, end) in found.items()
+    )
+    return {job: Times(durations_ns) for job, durations_ns in by_job.items()}

@@ -72,6 +72,9 @@ class OtgEngine:
         queue: The queue of the service.
         resources: Folder of resources.
         fabric: Name of the fabric.
+
+    Attributes:
+        rates_bps: Undilated rate of each port of the fabric, if known.
     """
 
     def __init__(self, queue: JobQueue, resources: Path, fabric: str) -> None:
@@ -86,7 +89,7 @@ class OtgEngine:
         self._run_id: str | None = None
         self._started: frozenset[str] = frozenset()
         self._stages: StageSequence | None = None
-        self._rates_bps: dict[str, int | None] = {}
+        self.rates_bps: dict[str, int | None] = {}
         self._neighbors: Callable[[str], list[tuple[str, str]] | None] = lambda _: None
         self._used_s = time.monotonic()
 
@@ -266,7 +269,12 @@ class OtgEngine:
         self._key = found.fabric
         fabric = found.experiment.fabric
         ports = fabric.planned_ports(fabric.nports or 0)
-        self._rates_bps = {port.host: port.rate_bps for port in ports}
+        self.rates_bps = {
+            port.host: None
+            if port.rate_bps is None
+            else port.rate_bps * fabric.dilation
+            for port in ports
+        }
         self._neighbors = fabric.neighbors
         return {port.host: port.address for port in ports}
 
@@ -338,7 +346,7 @@ class OtgEngine:
             self._holder,
             plan.collectives,
             submissions,
-            self._rates_bps,
+            self.rates_bps,
         )
 
     def _of_stage(self, stage: Stage, plan: OtgPlan) -> Submission:

@@ -86,7 +86,7 @@ class StageSequence:
         holder: Who has reserved it.
         plan: The stages.
         submissions: Experiment of each stage.
-        rates_bps: Rate of each port of the fabric, if known.
+        rates_bps: Undilated rate of each port of the fabric, if known.
     """
 
     queue: JobQueue
@@ -97,6 +97,8 @@ class StageSequence:
     rates_bps: Mapping[str, int | None]
     # Stage, pass over the stages, and ID of each run.
     _runs: list[tuple[int, int, str]] = field(default_factory=list)
+    # Times of the runs that have ended, which the service may remove meanwhile.
+    _known: dict[str, Mapping[str, Times]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
     _started: asyncio.Event = field(default_factory=asyncio.Event)
     _failure: ChakramError | None = None
@@ -114,7 +116,7 @@ class StageSequence:
         """
         if self.is_running:
             return
-        self._runs, self._failure = [], None
+        self._runs, self._known, self._failure = [], {}, None
         self._started.clear()
         self._task = asyncio.create_task(self._run(), name="stages")
         await self._started.wait()
@@ -186,18 +188,24 @@ class StageSequence:
         slowest = min(known) if known and len(known) == len(rates) else None
         return dict(whole.metrics(of, slowest))
 
-    def _times(self, stage: Stage, run_id: str) -> dict[str, Times]:
+    def _times(self, stage: Stage, run_id: str) -> Mapping[str, Times]:
+        """Return the times of a run, by communicator or by job of an experiment."""
+        if run_id in self._known:
+            return self._known[run_id]
         directory = self.queue.directory_of(run_id)
         records: list[CollectiveRecord] = []
+        dilation = 1
         if directory is not None:
             # Before something is written, the directory is no run.
             with suppress(ChakramError):
                 results = open_run(directory)
+                dilation = results.manifest.dilation
                 if not stage.communicators:
-                    found = iteration_times(results.ranks())
-                    return {job: Times(durations) for job, durations in found.items()}
+                    return iteration_times(results.ranks(whole=True), dilation)
                 records = results.collectives()
-        return {each.name: each.times(records) for each in stage.communicators}
+        return {
+            each.name: each.times(records, dilation) for each in stage.communicators
+        }
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -220,6 +228,7 @@ class StageSequence:
         ended = await _ended(self.queue, run.id, stage.seconds or None)
         if ended is None:
             await stop_runs(self.queue, self.fabric, self.holder)
-        elif ended.state != DONE:
+        self._known[run.id] = await asyncio.to_thread(self._times, stage, run.id)
+        if ended is not None and ended.state != DONE:
             why = ended.reason or ended.state
             raise ResultsError(f"stage {stage.name}", f"did not succeed: {why}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chakram.records.run_records import RankRecord
 from chakram.service.otg_collectives import CollectivePlan, Times, iteration_times
 from chakram.service.otg_config import OtgProblem, convert_config
 from tests.unit.service.test_otg_config import PORTS, config
@@ -282,3 +283,25 @@ def test_metrics_are_those_of_nccl_tests() -> None:
     assert "ideal_jct" not in Times([5]).metrics(of, None)
     assert "alg_bw" not in Times([5]).metrics(None, None)
     assert iteration_times([]) == {}
+
+
+def test_iterations_last_from_the_first_start_to_the_last_end() -> None:
+    ranks = [
+        made_rank(rank, iteration, start_ns=1000 * iteration, end_ns=end_ns)
+        for rank, iteration, end_ns in ((0, 1, 1500), (1, 1, 1700), (0, 2, 2400))
+    ]
+    assert iteration_times(ranks) == {"moe": Times([700, 400])}
+    assert iteration_times(ranks, 100) == {"moe": Times([7, 4])}
+
+
+def made_rank(rank: int, iteration: int, *, start_ns: int, end_ns: int) -> RankRecord:
+    return RankRecord(
+        number=rank,
+        job="moe",
+        rank=rank,
+        iteration=iteration,
+        measured=True,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        **dict.fromkeys(("compute_ns", "communication_ns", "exposed_ns", "idle_ns"), 0),
+    )

@@ -167,3 +167,13 @@ async def test_some_flows_run_and_others_do_not(
     assert await states(engine, "flow") == ["a", "b", "c"]
     await transmit(engine, "stop")
     assert [run.state for run in queue.runs] == [CANCELED, CANCELED]
+
+
+async def test_rates_of_ports_are_those_of_the_undilated_fabric(
+    queue: EndlessRuns, tmp_path: Path
+) -> None:
+    (tmp_path / "fabrics").mkdir()
+    (tmp_path / "fabrics/lab.yaml").write_text(json.dumps({**FABRIC, "dilation": 10}))
+    engine = OtgEngine(queue, tmp_path, "lab")  # type: ignore[arg-type] # a made queue
+    engine.ports()
+    assert set(engine.rates_bps.values()) == {50_000_000}

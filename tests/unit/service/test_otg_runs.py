@@ -14,6 +14,7 @@ from chakram.service import otg_runs
 from chakram.service.otg_collectives import CollectivePlan, Stage
 from chakram.service.otg_runs import StageSequence
 from chakram.service.run_store import CANCELED, DONE, FAILED, RUNNING
+from tests.unit.service.test_otg_collectives import made_rank
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,10 +26,12 @@ class ScriptedQueue:
     Attributes:
         ends: State at which each run ends, in order; None: only when it is canceled.
         runs: The runs so far.
+        removed: IDs of the runs whose folders are gone.
     """
 
     ends: list[str | None]
     runs: list[Any] = field(default_factory=list)
+    removed: set[str] = field(default_factory=set)
 
     @property
     def store(self) -> Any:
@@ -64,8 +67,8 @@ class ScriptedQueue:
     def cancel(self, run: Any, _by: str) -> None:
         run.state = CANCELED
 
-    def directory_of(self, _run_id: str) -> None:
-        return None
+    def directory_of(self, run_id: str) -> str | None:
+        return None if run_id in self.removed else run_id
 
 
 def sequence(queue: ScriptedQueue, *stages: Stage) -> StageSequence:
@@ -82,9 +85,21 @@ async def ended(stages: StageSequence) -> None:
             await asyncio.sleep(0.01)
 
 
+def made_results(directory: str) -> Any:
+    """Return a run, dilated by 10, with an iteration of the duration of its number."""
+    took_ns = 10 * (int(directory) + 1)
+
+    def ranks(*, whole: bool) -> Any:
+        assert whole
+        return [made_rank(0, 0, start_ns=0, end_ns=took_ns)]
+
+    return SimpleNamespace(manifest=SimpleNamespace(dilation=10), ranks=ranks)
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otg_runs, "_LOOK_S", 0.001)
+    monkeypatch.setattr(otg_runs, "open_run", made_results)
 
 
 async def test_stages_run_in_order_and_a_timed_one_is_stopped() -> None:
@@ -95,7 +110,18 @@ async def test_stages_run_in_order_and_a_timed_one_is_stopped() -> None:
     await ended(stages)
     assert [run.submission for run in queue.runs] == ["a", "b", "c"]
     assert [run.state for run in queue.runs] == [DONE, CANCELED, DONE]
-    assert stages.metrics([], []) == []
+    rows = stages.metrics([], [])
+    assert [row["stage_name"] for row in rows] == ["a", "b", "c"]
+    assert [row["jct"] for row in rows] == pytest.approx([1e-9, 2e-9, 3e-9])
+
+
+async def test_times_of_stages_outlive_their_runs() -> None:
+    queue = ScriptedQueue([DONE, DONE])
+    stages = sequence(queue, Stage(name="a"), Stage(name="b"))
+    await stages.start()
+    await ended(stages)
+    queue.removed = {"0", "1"}  # beyond the number of runs to keep
+    assert [row["iteration_count"] for row in stages.metrics([], [])] == [1, 1]
 
 
 @pytest.mark.parametrize("seconds", [0, 3600])
