@@ -63,8 +63,9 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # Before the first reading, so that a change during it is seen later.
+        self._version = self._version_of_file()
         self._users = self._read()
-        self._changed_ns = self._last_change_ns()
 
     def _read(self) -> dict[str, User]:
         """Return the users by the digest of their tokens."""
@@ -85,17 +86,20 @@ class Tokens:
             users[words[2]] = User(words[0], words[1])
         return users
 
-    def _last_change_ns(self) -> int:
+    def _version_of_file(self) -> tuple[int, int] | None:
+        """Return time of the last change and size, because two changes of a file can
+        have the same time."""
         try:
-            return self._path.stat().st_mtime_ns
+            found = self._path.stat()
         except OSError:
-            return -1
+            return None
+        return found.st_mtime_ns, found.st_size
 
     def find(self, token: str) -> User | None:
         """Return the user of a token, or None."""
-        changed_ns = self._last_change_ns()
-        if changed_ns != self._changed_ns:
-            self._changed_ns = changed_ns
+        version = self._version_of_file()
+        if version != self._version:
+            self._version = version
             # Without a valid file, no token is known.
             self._users = {}
             with suppress(ConfigError):
@@ -123,13 +127,16 @@ def add_user(path: Path, name: str, role: str) -> str:
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     digest = hashlib.sha256(token.encode()).hexdigest()
     with explained_writes(path, ConfigError, "choose another file"):
-        lines = path.read_text("utf-8").splitlines() if path.exists() else []
-        if any(line.split()[:1] == [name] for line in lines):
+        text = path.read_text("utf-8") if path.exists() else ""
+        if any(line.split()[:1] == [name] for line in text.splitlines()):
             raise ConfigError(
                 f"--add-user {name}",
                 f"is already a user in {path}",
                 "for a new token or role, remove the user's line first",
             )
         path.touch(mode=0o600)
-        path.write_text("\n".join([*lines, f"{name} {role} {digest}"]) + "\n", "utf-8")
+        # A service must never read a file that is cut.
+        with path.open("a", encoding="utf-8") as file:
+            gap = "\n" if text and not text.endswith("\n") else ""
+            file.write(f"{gap}{name} {role} {digest}\n")
     return token

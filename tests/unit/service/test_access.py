@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chakram.foundation.errors import ConfigError
+from chakram.service import access
 from chakram.service.access import Tokens, add_user
 from chakram.service.request_guard import is_own_host, is_own_origin
 
@@ -38,6 +41,31 @@ def test_a_user_keeps_token_and_role(tmp_path: Path) -> None:
     assert path.read_text() == before
     # Names that begin alike are other users.
     add_user(path, "ali", "read")
+
+
+def test_changes_of_the_file_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "users"
+    first = add_user(path, "alice", "run")
+    path.write_text(path.read_text().rstrip())  # an editor without a last line end
+    moment = (10**18, 10**18)
+    os.utime(path, ns=moment)
+    read = access.read_bounded
+    more: list[str] = []
+
+    def reading(path: Path, **options: Any) -> bytes:
+        found: bytes = read(path, **options)
+        if not more:
+            # It changes after it was read, within a tick of the clock of files.
+            more.append(add_user(path, "bob", "read"))
+            os.utime(path, ns=moment)
+        return found
+
+    monkeypatch.setattr(access, "read_bounded", reading)
+    tokens = Tokens(path)
+    found = [tokens.find(token) for token in (first, *more)]
+    assert [user and user.name for user in found] == ["alice", "bob"]
 
 
 @pytest.mark.parametrize(("name", "role"), [("a b", "run"), ("", "run"), ("a", "root")])
