@@ -11,6 +11,7 @@ import hashlib
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from chakram.foundation.errors import InputError, ResultsError
 from chakram.service.job_queue import ERROR_PREFIX, send_signal, start_command
@@ -74,7 +75,8 @@ class Renderer:
 
     def __init__(self, parallel: int = 2) -> None:
         self._room = asyncio.Semaphore(parallel)
-        self._locks: dict[Path, asyncio.Lock] = {}
+        # A lock lives as long as a request holds it or waits for it.
+        self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     async def make(self, view: View, runs: list[Path], folder: Path) -> bytes:
         """Return a result.
@@ -90,15 +92,11 @@ class Renderer:
         words = "\n".join([*view.arguments, *map(str, runs)])
         digest = hashlib.sha256(words.encode()).hexdigest()[:16]
         path = folder / MADE / f"{view.arguments[0]}-{digest}"
-        lock = self._locks.setdefault(path, asyncio.Lock())
-        try:
-            async with lock:
-                with contextlib.suppress(FileNotFoundError):
-                    return await asyncio.to_thread(path.read_bytes)
-                async with self._room:
-                    return await self._run(view, runs, path)
-        finally:
-            self._locks.pop(path, None)
+        async with self._locks.setdefault(path, asyncio.Lock()):
+            with contextlib.suppress(FileNotFoundError):
+                return await asyncio.to_thread(path.read_bytes)
+            async with self._room:
+                return await self._run(view, runs, path)
 
     async def _run(self, view: View, runs: list[Path], path: Path) -> bytes:
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
