@@ -87,8 +87,8 @@ class Tokens:
         return users
 
     def _version_of_file(self) -> tuple[int, int] | None:
-        """Return time of the last change and size, because two changes of a file can
-        have the same time."""
+        """Return the time of the last change, and the size."""
+        # Two changes of a file can have the same time.
         try:
             found = self._path.stat()
         except OSError:

@@ -59,7 +59,7 @@ class RunDescription(_Model):
     tags: tuple[str, ...]
     """Words of the owner, for searches."""
     digest: str
-    """SHA-256 of the text; equal experiments have equal ones."""
+    """SHA-256 of verb, experiment and changes; equal runs have equal ones."""
     state: Literal["queued", "running", "done", "failed", "canceled", "interrupted"]
     submitted_s: float
     """When it was submitted, in seconds since 1970."""

@@ -41,7 +41,7 @@ from chakram.service.submissions import Submission, check_submission, fabric_nam
 
 API = "/api/v1"
 _BODY_BYTES = 2 * MOST_TEXT
-_MOST_RUNS = 200
+_MOST_RUNS, _ON_PAGE = 200, 50
 _OUTPUT_BYTES = 8 << 20
 # Reports contain their own scripts, and need nothing from elsewhere.
 _REPORT_POLICY = "sandbox allow-scripts allow-popups; default-src 'self' data: blob: "
@@ -209,9 +209,8 @@ class Application:
 
     async def runs(self, request: Request) -> Response:
         """List runs."""
-        limit = _whole(request, "limit", 50, most=_MOST_RUNS)
-        found = self._search(request, limit)
-        following = found[-1].number if len(found) == limit else None
+        limit = _whole(request, "limit", _ON_PAGE, most=_MOST_RUNS)
+        found, following = self._search(request, limit)
         runs = [run.document() for run in found]
         return JSONResponse({"runs": runs, "next": following})
 
@@ -312,10 +311,12 @@ class Application:
         """Store the token in a cookie."""
         token = (await _form(request)).get("token", "").strip()
         tokens = self.door.tokens
-        if tokens is not None and tokens.find(token) is None:
+        answer = RedirectResponse("/", 303)
+        if tokens is None:
+            return answer
+        if tokens.find(token) is None:
             found = "This token is not known."
             return self._pages.page("login", "Log in", status=401, problem=found)
-        answer = RedirectResponse("/", 303)
         answer.set_cookie(
             COOKIE,
             token,
@@ -328,8 +329,9 @@ class Application:
 
     async def home(self, request: Request) -> Response:
         """Show the queue and the runs."""
-        found = self._search(request, 50)
-        return self._pages.home(request.state.user, found, request.query_params)
+        found, following = self._search(request, _ON_PAGE)
+        user, query = request.state.user, request.query_params
+        return self._pages.home(user, found, query, following)
 
     async def new_page(self, request: Request) -> Response:
         """Show the form for a new experiment."""
@@ -389,7 +391,10 @@ class Application:
 
     # ---- helpers ---------------------------------------------------------------------
 
-    def _search(self, request: Request, limit: int) -> list[StoredRun]:
+    def _search(
+        self, request: Request, limit: int
+    ) -> tuple[list[StoredRun], int | None]:
+        """Return the runs that match, and ``before`` of the next ones, if any."""
         given = request.query_params
         states = [each for each in given.getlist("state") if each]
         if not set(states) <= set(STATES):
@@ -400,9 +405,10 @@ class Application:
             tag=given.get("tag", "")[:64],
             owner=given.get("owner", "")[:64],
             before=_whole(request, "before", 0, most=1 << 53) or None,
-            limit=limit,
+            limit=limit + 1,
         )
-        return [self.queue.explained(run) for run in found]
+        following = found[limit - 1].number if len(found) > limit else None
+        return [self.queue.explained(run) for run in found[:limit]], following
 
     async def _checked(self, wanted: RunRequest) -> Submission:
         check = partial(check_submission, verb=wanted.verb, changes=wanted.set)
@@ -458,10 +464,14 @@ async def _body(request: Request) -> bytes:
 
 
 async def _json(request: Request) -> Any:
+    body = await _body(request)
     try:
-        return json.loads(await _body(request))
+        found = json.loads(body)
+        # Python also reads NaN and half characters, which no answer can contain.
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         raise HttpProblem(400, "request", "is not JSON") from None
+    return found
 
 
 async def _form(request: Request) -> dict[str, str]:

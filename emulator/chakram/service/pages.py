@@ -54,9 +54,20 @@ class Pages:
         self._resources = resources
 
     def home(
-        self, user: User, runs: Sequence[StoredRun], query: Mapping[str, str]
+        self,
+        user: User,
+        runs: Sequence[StoredRun],
+        query: Mapping[str, str],
+        following: int | None,
     ) -> Response:
-        """Return the page of the queue and the runs."""
+        """Return the page of the queue and the runs.
+
+        Args:
+            user: Who sees it.
+            runs: Runs to list.
+            query: What they were searched by.
+            following: Value of ``before`` for the next runs, if there are any.
+        """
         store = self._queue.store
         locks, reserved = self._queue.locks(), self._queue.reservations()
         names = [*fabric_names(self._resources), *locks, *reserved]
@@ -65,6 +76,7 @@ class Pages:
             "Runs",
             user=user,
             runs=runs,
+            following=following,
             waiting=store.waiting(),
             counts=store.counts(),
             locks=locks,
