@@ -200,10 +200,10 @@ def read_collectives(
     loops = reader.whole("stage_loop_count", 1, 1, 1000)
     first = reader.whole("llm_index", 1, 1, 1000) if mode == "llm" else 0
     reader.skip("llm_index")
+    names: set[str] = set()
     for each in reader.many("stages"):
         stage = _stage(each, ports, transport, family)
-        if any(stage.name == other.name for other in plan.stages):
-            each.note_wrong("name", f"{stage.name:.60} is used twice")
+        _note_repeated(each, stage.name, names)
         plan.stages.append(stage)
     for name in ("iteration_recording", "tail_latency_recording", "tail_latency_cdf"):
         for setting in reader.one(name):
@@ -230,6 +230,13 @@ def _only_zero(reader: ConfigReader, name: str) -> None:
         reader.note_unable(name)
 
 
+def _note_repeated(reader: ConfigReader, name: str, names: set[str]) -> None:
+    """Note a name that is one of *names*, and add it to them."""
+    if name in names:
+        reader.note_wrong("name", f"{name:.60} is used twice")
+    names.add(name)
+
+
 def _stage(
     reader: ConfigReader,
     ports: Mapping[str, str],
@@ -244,6 +251,7 @@ def _stage(
     choice = given[0] if given else ("all_reduce", "ring")
     policies: list[dict[str, Any]] = []
     taken: set[str] = set()
+    names: set[str] = set()
     for each in reader.many("communicators"):
         job = f"c{len(stage.communicators)}"
         found = _communicator(each, job, choice, ports)
@@ -252,8 +260,7 @@ def _stage(
         if {*found.locations} & taken:
             each.note_unable("device_names", "a port has one rank in each stage")
         taken.update(found.locations)
-        if any(found.name == other.name for other in stage.communicators):
-            each.note_wrong("name", f"{found.name:.60} is used twice")
+        _note_repeated(each, found.name, names)
         stage.communicators.append(found)
     if reader.data.get("experiment"):
         stage.experiment = reader.text("experiment")

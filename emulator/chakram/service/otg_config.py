@@ -180,6 +180,8 @@ class _Converter:
         self._known = locations
         self._plan = OtgPlan()
         self._queue_pairs: dict[str, _QueuePair] = {}
+        # By own address, address of the peer, and position: the first queue pair.
+        self._by_ends: dict[tuple[str, str, int], str] = {}
         self._port_of_address: dict[str, str] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._slow: list[str] = []  # places of rates below 100 %
@@ -300,6 +302,7 @@ class _Converter:
                 self._queue_pairs[qp_name] = _QueuePair(
                     port, address, destination, count, dscp, ecn
                 )
+                self._by_ends.setdefault((address, destination, count), qp_name)
                 count += 1
             self._plan.peers[version][peer_name] = count
 
@@ -473,11 +476,7 @@ class _Converter:
         own = self._queue_pairs.get(name)
         if own is None:
             return ""
-        for other, pair in self._queue_pairs.items():
-            ends = pair.address, pair.destination, pair.index
-            if ends == (own.destination, own.address, own.index):
-                return other
-        return ""
+        return self._by_ends.get((own.destination, own.address, own.index), "")
 
     def _unique(self, reader: ConfigReader, key: str, *, kind: str = "") -> str:
         name = reader.text(key)

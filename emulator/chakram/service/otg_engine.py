@@ -102,8 +102,10 @@ class OtgEngine:
         """
         async with self._used():
             is_empty = isinstance(config, Mapping) and not any(config.values())
-            ports = {} if is_empty else await asyncio.to_thread(self.ports)
-            plan = OtgPlan() if is_empty else convert_config(config, ports)
+            plan = OtgPlan()
+            if not is_empty:
+                ports = await asyncio.to_thread(self.ports)
+                plan = await asyncio.to_thread(convert_config, config, ports)
             if plan.flows:
                 await self._submission(plan, None)  # finds errors before a run does
             stages = await self._stages_of(plan)

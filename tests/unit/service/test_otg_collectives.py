@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from typing import Any
 
 import pytest
@@ -244,6 +245,19 @@ def test_what_stages_cannot_share_is_refused() -> None:
     both = {**config(("f", 1, 0)), "ccl": ccl()}
     with pytest.raises(OtgProblem, match="collectives and flows run only in turns"):
         convert_config(both, PORTS)
+
+
+def test_time_to_read_a_configuration_grows_with_its_length() -> None:
+    names = [f"n{number}" for number in range(20_000)]
+    stages = [{"name": name} for name in names]
+    pairs = [{"qp_name": name} for name in names]
+    long = whole({"name": "t", "stages": stages})
+    long["devices"][0]["rocev2"]["ipv4_interfaces"][0]["peers"][0]["qps"] = pairs
+    began_s = time.process_time()
+    with pytest.raises(OtgProblem) as caught:
+        convert_config(long, PORTS)
+    assert "ccl: needs more than 1000 runs" in caught.value.errors
+    assert time.process_time() - began_s < 4
 
 
 def test_metrics_are_those_of_nccl_tests() -> None:
