@@ -117,7 +117,8 @@ class JobQueue:
         parallel: Number of runs at the same time.
         keep: Number of ended runs to keep. Runs with the tag ``keep`` do not count.
         longest_s: Longest duration of a run.
-        metrics: Address at which runs serve metrics, or None.
+        metrics: Address at which runs serve metrics, or None. A run that starts during
+            another one does not serve metrics.
     """
 
     store: RunStore
@@ -366,7 +367,9 @@ class JobQueue:
             *("--runs", str(folder / "runs"), f"--end-with-parent={os.getpid()}"),
             *(f"--set={key}={value}" for key, value in changes.items()),
         ]
-        if self.metrics is not None and run.verb == "run":
+        # A client of OTG can start a run beside another one, which has the address.
+        is_alone = len(self._jobs) == 1
+        if self.metrics is not None and run.verb == "run" and is_alone:
             arguments += ["--metrics", self.metrics]
         return await start_command(*arguments, stderr=asyncio.subprocess.STDOUT)
 

@@ -32,7 +32,8 @@ class MadeProcess:
 
     pid = os.getpid()
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: tuple[str, ...]) -> None:
+        self.arguments = arguments
         self.stdout = asyncio.StreamReader()
         self.returncode: int | None = None
         self._ended = asyncio.Event()
@@ -52,8 +53,8 @@ class Processes(list[MadeProcess]):
     """Processes in the order of their start."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async def start(*_: str, stderr: int) -> MadeProcess:
-            self.append(MadeProcess())
+        async def start(*arguments: str, stderr: int) -> MadeProcess:
+            self.append(MadeProcess(arguments))
             return self[-1]
 
         def signaled(process: MadeProcess, number: int) -> None:
@@ -195,3 +196,17 @@ async def test_a_run_that_has_ended_is_not_canceled_later(
     found = queue.store.find(waiting.id)
     assert found is not None
     assert (found.state, found.reason) == (CANCELED, "canceled by b")
+
+
+@pytest.mark.asyncio
+async def test_runs_beside_another_one_leave_it_the_address_of_metrics(
+    queue: JobQueue, processes: Processes
+) -> None:
+    queue.metrics = "127.0.0.1:9464"
+    submission = check_submission(EXPERIMENT, queue.resources)
+    first = await queue.start_now(submission, holder="otg")
+    await queue.start_now(submission, holder="otg")
+    assert ["--metrics" in each.arguments for each in processes] == [True, False]
+    for each in processes:
+        each.end()
+    await states(queue, first.id)
