@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.console.number_format import MISSING, percent_text
+from chakram.foundation.errors import ResultsError
 from chakram.foundation.units import about_size, format_time
 from chakram.report.blocks import facts, table
 from chakram.report.columns import percentiles
@@ -249,12 +250,7 @@ def _switches(data: RunData) -> list[tuple[str, str]]:
     if isinstance(links, str):
         return [("PFC pause events, queues", f"{MISSING}: {links}")]
     if "paused_ns" in links.counted:
-        events = sum(each.pauses for each in pause_events(data.results))
-        rested_ns = sum(link.paused_ns or 0 for link in data.summary.links)
-        pauses = (
-            f"{events} {data.seen('b')}, {format_time(rested_ns / data.dilation)} in "
-            "total over ports and classes; several between two samples count as one"
-        )
+        pauses = _pauses(data)
     elif "pauses" in links.counted:
         frames = sum(link.pauses or 0 for link in data.summary.links)
         pauses = f"{frames} frames {data.seen('b')}, which include those of zero quanta"
@@ -279,6 +275,19 @@ def _switches(data: RunData) -> list[tuple[str, str]]:
         ("PFC pause events with non-zero quanta", pauses),
         ("longest queue of a switch", longest),
     ]
+
+
+def _pauses(data: RunData) -> str:
+    """Return the number of pauses and their total time, as text."""
+    try:
+        events = sum(each.pauses for each in pause_events(data.results))
+    except ResultsError as error:
+        return f"{MISSING}: the run {error.found}"
+    rested_ns = sum(link.paused_ns or 0 for link in data.summary.links)
+    return (
+        f"{events} {data.seen('b')}, {format_time(rested_ns / data.dilation)} in "
+        "total over ports and classes; several between two samples count as one"
+    )
 
 
 @section("7. Repeatability", "c")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,11 @@ from chakram.report.bmwg_page import deviations
 from chakram.report.run.data import RunData
 from chakram.report.run.links_over_time import LinksOverTime
 from chakram.report.run.rows import report_rows
+from chakram.run_directory.reader import open_run
 from tests.drawn_plots import facts_in, plots_in, sections_of, tables_in
-from tests.made_runs import COUNTED, ODD_LINKS, link, made_run
+from tests.made_runs import COUNTED, EXPERIMENT, ODD_LINKS, link, made_run
+from tests.run_directories import STARTED, begin
+from tests.small_run import row_of, small_plan, small_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -314,3 +318,26 @@ def test_pauses_and_queues_of_switches_are_told(
     )
     facts = facts_in(page_of(made)["sections"]["5. Results"])
     assert facts["longest queue of a switch"] == "N/A: the switches do not report it"
+
+
+@pytest.mark.parametrize(
+    ("klass", "why"),
+    [(3, "does not list its ports"), (-1, "contains no queue samples")],
+)
+def test_pauses_that_cannot_be_counted_have_a_reason(
+    tmp_path: Path, klass: int, why: str
+) -> None:
+    # It ended before its table of links, or its switches report whole ports only.
+    directory = begin(tmp_path, experiment=EXPERIMENT)
+    directory.begin(small_plan(), ports=("a:0", "b:0"))
+    directory.add(small_rows(0))
+    samples = array("q")
+    for time_ns in (1000, 2000, 3000):
+        values = {"queue_max_bytes": 5, "paused_ns": 9, "traffic_class": klass}
+        samples.extend(row_of(LINK_SAMPLE_FIELDS, port=0, time_ns=time_ns, **values))
+    directory.add_link_samples(samples)
+    directory.finish(ended=STARTED)
+    found = page_of(open_run(directory.path))["sections"]["5. Results"]
+    assert facts_in(found)["PFC pause events with non-zero quanta"] == (
+        f"N/A: the run {why}"
+    )
