@@ -160,13 +160,19 @@ def _hosts(data: RunData) -> Parts:
     host, manifest = data.manifest.host, data.manifest
     others = "; hosts of agents are not recorded" * (manifest.world == "external")
     yield f"Data of the controller's machine{others}."
+
+    def known(name: str, unit: str = "") -> str:
+        value = host.get(name)
+        return MISSING if value is None else f"{value}{unit}"
+
+    memory_bytes = host.get("memory_bytes")
     buffers = (
-        f"receive at most {host.get('rmem_max_bytes')} B, send at most "
-        f"{host.get('wmem_max_bytes')} B"
+        f"receive at most {known('rmem_max_bytes', ' B')}, send at most "
+        f"{known('wmem_max_bytes', ' B')}"
     )
     yield facts(
-        ("CPU", f"{host.get('cpu_model')}, {host.get('usable_cores')} cores"),
-        ("memory", about_size(host.get("memory_bytes") or 0)),
+        ("CPU", f"{known('cpu_model')}, {known('usable_cores')} cores"),
+        ("memory", about_size(memory_bytes) if memory_bytes else MISSING),
         ("socket buffers", buffers),
         ("kernel", manifest.versions.get("kernel", MISSING)),
         ("Python", manifest.versions.get("python", MISSING)),

@@ -198,6 +198,16 @@ def test_configuration_and_host_are_those_of_the_manifest(tmp_path: Path) -> Non
     assert found["4. Host configuration"].text == "Data of the controller's machine."
 
 
+def test_unknown_properties_of_a_host_are_blank(tmp_path: Path) -> None:
+    # Only Linux tells them.
+    host = {"usable_cores": 8, "rmem_max_bytes": None}
+    found = page_of(made_run(tmp_path, iterations=(), host=host))["sections"]
+    facts = facts_in(found["4. Host configuration"])
+    assert facts["CPU"] == "N/A, 8 cores"
+    assert facts["memory"] == "N/A"
+    assert facts["socket buffers"] == "receive at most N/A, send at most N/A"
+
+
 def test_hosts_of_agents_are_not_those_of_the_controller(tmp_path: Path) -> None:
     made = made_run(tmp_path, iterations=(), world="external")
     section = page_of(made)["sections"]["4. Host configuration"]
