@@ -308,6 +308,8 @@ class OtgEngine:
             found = f"{_TRANSMIT}.flow_names: flows are started only together"
             raise OtgProblem(501, [found])
         self._reserve()
+        # A start that its client gave up, or that took too long, may have left a run.
+        await stop_runs(self._queue, self._key, self._holder)
         submission = await self._submission(self._plan, names)
         self._run_id = (await start_run(self._queue, submission, self._holder)).id
         self._started = names

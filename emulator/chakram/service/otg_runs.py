@@ -116,6 +116,8 @@ class StageSequence:
         """
         if self.is_running:
             return
+        # A stage that took too long to start may have left a run.
+        await stop_runs(self.queue, self.fabric, self.holder)
         self._runs, self._known, self._failure = [], {}, None
         self._started.clear()
         self._task = asyncio.create_task(self._run(), name="stages")

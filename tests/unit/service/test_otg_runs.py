@@ -27,11 +27,13 @@ class ScriptedQueue:
         ends: State at which each run ends, in order; None: only when it is canceled.
         runs: The runs so far.
         removed: IDs of the runs whose folders are gone.
+        silent: IDs of the runs that never send.
     """
 
     ends: list[str | None]
     runs: list[Any] = field(default_factory=list)
     removed: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
 
     @property
     def store(self) -> Any:
@@ -58,8 +60,8 @@ class ScriptedQueue:
             run.state = end
         return run
 
-    def has_said(self, *_: str) -> bool:
-        return True
+    def has_said(self, run_id: str, _text: str) -> bool:
+        return run_id not in self.silent
 
     def search(self, **_: Any) -> list[Any]:
         return [run for run in self.runs if run.state == RUNNING]
@@ -143,3 +145,16 @@ async def test_stopping_ends_the_stage_in_progress_and_starts_no_other() -> None
     await stages.stop()
     assert [run.state for run in queue.runs] == [CANCELED]
     assert not stages.is_running
+
+
+async def test_a_stage_that_does_not_start_is_ended_by_the_next_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(otg_runs, "_START_S", 0.05)
+    queue = ScriptedQueue([None, DONE], silent={"0"})
+    stages = sequence(queue, Stage(name="a"))
+    with pytest.raises(ResultsError, match="did not start"):
+        await stages.start()
+    await stages.start()
+    await ended(stages)
+    assert [run.state for run in queue.runs] == [CANCELED, DONE]
