@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -109,3 +112,51 @@ def test_cells_of_a_killed_worker_are_repeated(
     assert files(tmp_path / "cluster") == files(tmp_path / "here")
     assert len(list((tmp_path / "cluster/runs").glob("*/*/run.json"))) >= 8
     assert not (elsewhere / "cluster").exists()
+
+
+class FailingCluster:
+    """A cluster on which every cell ends with an error of Dask."""
+
+    error: Exception
+
+    def __init__(self, _address: str, timeout: str) -> None:
+        pass
+
+    def __enter__(self) -> FailingCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get_executor(self, **_: object) -> FailingCluster:
+        return self
+
+    def submit(self, *_: object) -> Future[Any]:
+        found: Future[Any] = Future()
+        found.set_exception(self.error)
+        return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["killed worker", "closed connection", "end"])
+def test_a_cluster_that_fails_is_one_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+) -> None:
+    import distributed
+    from distributed.comm import CommClosedError
+
+    worker: Any = SimpleNamespace(address="tcp://w:1")
+    FailingCluster.error = {
+        "killed worker": distributed.KilledWorker("cell", worker, 3),
+        "closed connection": CommClosedError("the connection is closed"),
+        "end": CancelledError(),
+    }[kind]
+    monkeypatch.setattr(distributed, "Client", FailingCluster)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.yaml").write_text(EXPERIMENT)
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    assert main(["sweep", "suite.yaml", "--dask", "tcp://s:1"]) == 4
+    assert "--dask tcp://s:1: the cluster failed: " in capsys.readouterr().err

@@ -7,7 +7,13 @@ import itertools
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -245,7 +251,8 @@ def _run_in_processes(runs: Sequence[CellRun], jobs: int, share: _Share) -> None
 def _run_on_cluster(runs: Sequence[CellRun], address: str, share: _Share) -> None:
     """Run cells on Dask workers that share the files and have Chakram installed."""
     try:
-        from distributed import Client
+        from distributed import Client, KilledWorker
+        from distributed.comm import CommClosedError
     except ImportError as error:
         raise ConfigError(
             f"--dask {address}", "dask.distributed is not installed",
@@ -261,13 +268,19 @@ def _run_on_cluster(runs: Sequence[CellRun], address: str, share: _Share) -> Non
     with client:
         # If a worker is lost, another worker repeats its cells.
         executor = client.get_executor(pure=False, retries=3)
-        share.run(
-            runs,
-            lambda run: executor.submit(
-                _run_elsewhere, run, str(Path(run.runs).absolute())
-            ),
-            at_once=len(runs),
-        )
+        try:
+            share.run(
+                runs,
+                lambda run: executor.submit(
+                    _run_elsewhere, run, str(Path(run.runs).absolute())
+                ),
+                at_once=len(runs),
+            )
+        except (KilledWorker, CommClosedError, CancelledError) as error:
+            raise RunFailed(
+                f"--dask {address}", f"the cluster failed: {error or 'its end'}",
+                "are its workers short of memory? the same command goes on",
+            ) from error  # fmt: skip
 
 
 def _run_elsewhere(run: CellRun, runs: str) -> Outcome:
