@@ -76,9 +76,14 @@ def document_of(
                 "algorithm": "ring",
                 "nranks": 4,
                 "size": size,
-                "time_ns": 1000.0,
+                **dict.fromkeys(("time_ns", "min_ns", "p99_ns", "max_ns"), 1000.0),
                 "cv": 0.03,
                 "samples": 5,
+                **dict.fromkeys(("bound_share", "alone_share"), 0.9),
+                "packets": 500,
+                "retransmitted_packets": 5,
+                "ecn_marked_packets": 10,
+                "generator_bound": 1,
                 "out_of_place": {"alg_bw": busbw, "bus_bw": busbw, "nwrong": 0},
             }
             for size in (65536, 1024)

@@ -87,6 +87,31 @@ _COUNTS = (
 packets are null if NICs send them."""
 
 
+RESULT_FIELDS = {
+    "collective": "collective",
+    "algorithm": "algorithm",
+    "nranks": "nranks",
+    "size_bytes": "size",
+    "samples": "samples",
+    "time_ns": "time_ns",
+    "min_ns": "min_ns",
+    "p99_ns": "p99_ns",
+    "max_ns": "max_ns",
+    "cv": "cv",
+    "bound_share": "bound_share",
+    "alone_share": "alone_share",
+    "packets": "packets",
+    "retransmitted_packets": "retransmitted_packets",
+    "ecn_marked_packets": "ecn_marked_packets",
+    "generator_bound": "generator_bound",
+}
+"""Columns of a row of the tables, with the names of their fields in a result."""
+
+_NUMBER_OR_NONE = int | float | None
+_OF_BLOCK = {"alg_bw": _NUMBER_OR_NONE, "bus_bw": _NUMBER_OR_NONE, "nwrong": int | None}
+"""Keys of ``out_of_place`` of a result, with their types."""
+
+
 def cell_runs(plan: Plan, folder: Path) -> list[CellRun]:
     """Return all repetitions of all cells, in the order in which to run them."""
     runs = []
@@ -194,6 +219,12 @@ def _is_whole(document: Mapping[str, Any], source: str) -> bool:
         check_run_document(document, source)
     except ResultsError:
         return False
+    for result in document["results"]:
+        block = result.get("out_of_place")
+        if not isinstance(block, dict) or not {*RESULT_FIELDS.values()} <= {*result}:
+            return False
+        if not all(isinstance(block.get(k, ""), kind) for k, kind in _OF_BLOCK.items()):
+            return False
     rate = document.get("average_bus_bandwidth", "")
     bound = document.get("generator_bound", "")
     return (

@@ -32,30 +32,10 @@ from chakram.analysis.comparison import (
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.suite import SHORT_KEYS
 from chakram.foundation.explained_writes import explained_writes
+from chakram.sweep.folder import RESULT_FIELDS
 
 if TYPE_CHECKING:
     from chakram.config.suite import Cell
-
-
-_OF_RESULT = {
-    "collective": "collective",
-    "algorithm": "algorithm",
-    "nranks": "nranks",
-    "size_bytes": "size",
-    "samples": "samples",
-    "time_ns": "time_ns",
-    "min_ns": "min_ns",
-    "p99_ns": "p99_ns",
-    "max_ns": "max_ns",
-    "cv": "cv",
-    "bound_share": "bound_share",
-    "alone_share": "alone_share",
-    "packets": "packets",
-    "retransmitted_packets": "retransmitted_packets",
-    "ecn_marked_packets": "ecn_marked_packets",
-    "generator_bound": "generator_bound",
-}
-"""Columns of a row, with the names of their fields in a result."""
 
 
 def rows(
@@ -78,13 +58,13 @@ def rows(
                     "world": cell.world,
                     "case": cell.case,
                     **{
-                        SHORT_KEYS[key] if key in _OF_RESULT else key: _plain(value)
+                        SHORT_KEYS[key] if key in RESULT_FIELDS else key: _plain(value)
                         for key, value in cell.values.items()
                     },
                     "job": result["job"],
                     "iteration_ns": iteration.get("mean_ns"),
                     "iteration_cv": iteration.get("cv"),
-                    **{name: result[key] for name, key in _OF_RESULT.items()},
+                    **{name: result[key] for name, key in RESULT_FIELDS.items()},
                     "alg_bw": block["alg_bw"],
                     "bus_bw": block["bus_bw"],
                 }

@@ -600,3 +600,20 @@ def test_a_damaged_result_is_none(tmp_path: Path, gone: str) -> None:
     path.write_text(json.dumps(outcome))
     assert kept_outcome(folder, run) is None
     assert reason_of(folder, run) == "its file is damaged; sweep again"
+
+
+@pytest.mark.parametrize(
+    "key", ["algorithm", "min_ns", "generator_bound", "bus_bw", "nwrong"]
+)
+def test_a_result_without_a_column_of_the_tables_is_none(
+    tmp_path: Path, key: str
+) -> None:
+    folder = made_sweep(tmp_path)
+    run, *_ = read_sweep(folder).runs
+    path = next((folder / "cells").glob("0000-0.json"))
+    outcome = json.loads(path.read_text())
+    result = outcome["document"]["results"][1]
+    result = result["out_of_place"] if key in ("bus_bw", "nwrong") else result
+    del result[key]
+    path.write_text(json.dumps(outcome))
+    assert kept_outcome(folder, run) is None
