@@ -195,6 +195,7 @@ def _add_file(file_name: str, content_of: Callable[[RunResults], bytes]) -> None
         force: _Force = False,
         as_json: options.Json = False,
     ) -> None:
+        _refuse(out, [file_name], force=force)
         results = _results_of(source, overrides, runs, quiet=as_json)
         files = {file_name: content_of(results)}
         _write(out, files, force=force, as_json=as_json, notes=_notes(results))
@@ -234,7 +235,7 @@ def nccl_tests(
     _write(out, files, force=force, as_json=as_json, notes=notes)
 
 
-_STEP = "--step"
+_STEP, _OPENMETRICS = "--step", "run.om"
 
 
 @app.command()
@@ -258,11 +259,12 @@ def openmetrics(
         raise typer.BadParameter(
             f"{_STEP} {step}: Prometheus needs whole milliseconds, at least 1ms"
         )
+    _refuse(out, [_OPENMETRICS], force=force)
     results = _results_of(source, overrides, runs, quiet=as_json)
     text = "".join(lines_of(results, step_ns=step_ns))
     _write(
         out,
-        {"run.om": text.encode()},
+        {_OPENMETRICS: text.encode()},
         force=force,
         as_json=as_json,
         notes=_notes(results),

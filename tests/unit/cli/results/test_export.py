@@ -85,3 +85,17 @@ def test_metrics_have_whole_milliseconds(
 
     assert (status == 0) is is_possible
     assert (tmp_path / "run.om").exists() is is_possible
+
+
+@pytest.mark.parametrize(("verb", "name"), [("links", "links.csv"), ("fct", "fct.txt")])
+def test_nothing_is_simulated_for_a_file_that_is_there(
+    verb: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("mine")
+    experiment = tmp_path / "two.yaml"
+    experiment.write_text(TEXT)
+    runs = tmp_path / "runs"
+    options = ["--out", str(tmp_path), "--runs", str(runs)]
+    assert main(["export", verb, str(experiment), *options]) != 0
+    assert str(tmp_path / name) in capsys.readouterr().err
+    assert not runs.exists()
