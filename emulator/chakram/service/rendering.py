@@ -14,6 +14,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from chakram.foundation.errors import InputError, ResultsError
+from chakram.foundation.explained_writes import explained_writes
 from chakram.service.job_queue import ERROR_PREFIX, send_signal, start_command
 
 LIMIT_S = 120.0
@@ -99,7 +100,9 @@ class Renderer:
                 return await self._run(view, runs, path)
 
     async def _run(self, view: View, runs: list[Path], path: Path) -> bytes:
-        await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        with explained_writes(path.parent):
+            # Without the folder of the job, because the run may have been removed.
+            await asyncio.to_thread(path.parent.mkdir, exist_ok=True)
         draft = path.with_suffix(".draft")
         out = ["--out", str(draft), "--force"] if view.out else []
         process = await start_command(
@@ -120,9 +123,12 @@ class Renderer:
             why = told[-1].removeprefix(ERROR_PREFIX) if told else "the command failed"
             raise InputError(f"chakram {view.arguments[0]}", why)
         if view.out:
-            await asyncio.to_thread(draft.rename, path)
-            return await asyncio.to_thread(path.read_bytes)
+            with explained_writes(path):
+                await asyncio.to_thread(draft.rename, path)
+                return await asyncio.to_thread(path.read_bytes)
         if len(output) <= _MOST_BYTES:
-            await asyncio.to_thread(draft.write_bytes, output)
-            await asyncio.to_thread(draft.rename, path)
+            # The disk may be full. Then the next request creates the result again.
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(draft.write_bytes, output)
+                await asyncio.to_thread(draft.rename, path)
         return output

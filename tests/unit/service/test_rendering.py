@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.foundation.errors import InputError
+from chakram.foundation.errors import InputError, RunDirectoryError
 from chakram.service import rendering
 from chakram.service.rendering import VIEWS, Renderer
 
@@ -69,3 +69,31 @@ async def test_a_result_is_created_by_one_command_at_a_time(
         commands.go.release()
         assert await second == await third == b"a table"
     assert commands.started == 2
+
+
+@pytest.mark.asyncio
+async def test_results_of_removed_runs_leave_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = Commands(0)
+    monkeypatch.setattr(rendering, "start_command", commands.start)
+    gone = tmp_path / "jobs" / "gone"
+    with pytest.raises(RunDirectoryError, match="gone"):
+        await Renderer().make(VIEWS["show"], [gone / "run"], gone)
+    assert commands.started == 0
+    assert not gone.exists()
+
+
+@pytest.mark.asyncio
+async def test_texts_are_shown_even_if_they_cannot_be_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    commands = Commands(0)
+    commands.go.release()
+    monkeypatch.setattr(rendering, "start_command", commands.start)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    made = await Renderer().make(VIEWS["show"], [tmp_path / "run"], tmp_path)
+    assert made == b"a table"
