@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,8 @@ _COLUMNS = tuple(name for name in StoredRun.model_fields if name != "run_directo
 class RunStore:
     """All runs of a service.
 
+    All methods may raise ``RunDirectoryError``, for example if the disk is full.
+
     Args:
         path: The database, which is created if it is missing.
 
@@ -77,15 +80,27 @@ class RunStore:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
+        self._path = path
+        with self._explained("opened as a database"):
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             # Data that a client has received must survive a crash of the machine.
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.executescript(_SCHEMA)
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Convert errors of the database, such as that of a full disk."""
+        try:
+            yield
         except sqlite3.Error as error:
-            found = f"cannot be opened as a database ({error})"
-            raise RunDirectoryError(str(path), found) from error
+            found = f"cannot be {what} ({error})"
+            raise RunDirectoryError(str(self._path), found) from error
+
+    def _execute(self, text: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Execute a statement and return its rows."""
+        with self._explained("read or written"):
+            return self._db.execute(text, values).fetchall()
 
     def close(self) -> None:
         """Close the database."""
@@ -96,7 +111,7 @@ class RunStore:
         fields["tags"] = json.dumps(list(fields["tags"]))
         names = ", ".join(fields)
         places = ", ".join("?" * len(fields))
-        self._db.execute(
+        self._execute(
             f"INSERT INTO runs ({names}) VALUES ({places})", tuple(fields.values())
         )
         found = self.find(fields["id"])
@@ -117,13 +132,13 @@ class RunStore:
         if "tags" in fields:
             fields["tags"] = json.dumps(list(fields["tags"]))
         texts = ", ".join(f"{name} = ?" for name in fields)
-        self._db.execute(
+        self._execute(
             f"UPDATE runs SET {texts} WHERE id = ?", (*fields.values(), run_id)
         )
 
     def remove(self, run_id: str) -> None:
         """Forget a run."""
-        self._db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+        self._execute("DELETE FROM runs WHERE id = ?", (run_id,))
 
     def waiting(self) -> list[StoredRun]:
         """Return the queued runs, the first one first."""
@@ -132,9 +147,7 @@ class RunStore:
     def counts(self) -> dict[str, int]:
         """Return the number of runs by state."""
         found = dict.fromkeys(STATES, 0)
-        found.update(
-            self._db.execute("SELECT state, COUNT(*) FROM runs GROUP BY state")
-        )
+        found.update(self._execute("SELECT state, COUNT(*) FROM runs GROUP BY state"))
         return found
 
     def search(
@@ -196,7 +209,7 @@ class RunStore:
             "''" if name == "experiment" and not with_experiment else name
             for name in _COLUMNS
         )
-        rows = self._db.execute(
+        rows = self._execute(
             f"SELECT {columns} FROM runs WHERE {where} ORDER BY {order} LIMIT ?",
             (*values, limit),
         )

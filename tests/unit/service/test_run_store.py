@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,14 @@ def test_the_description_of_the_api_refers_to_what_it_contains() -> None:
 
     assert set(references(described)) <= set(schemas)
     assert "experiment" in schemas["RunRequest"]["properties"]
+
+
+def test_errors_of_the_database_are_one_sentence(
+    store: RunStore, tmp_path: Path
+) -> None:
+    database = sqlite3.connect(tmp_path / "s.sqlite", isolation_level=None)
+    database.execute("DROP TABLE runs")
+    database.close()
+    for call in (store.counts, store.waiting, lambda: store.change("a", state=DONE)):
+        with pytest.raises(RunDirectoryError, match="cannot be read or written"):
+            call()
