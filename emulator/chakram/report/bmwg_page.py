@@ -291,8 +291,8 @@ def _pauses(data: RunData) -> str:
         return f"{MISSING}: the run {error.found}"
     rested_ns = sum(link.paused_ns or 0 for link in data.summary.links)
     return (
-        f"{events} {data.seen('b')}, {format_time(rested_ns / data.dilation)} in "
-        "total over ports and classes; several between two samples count as one"
+        f"{events} {data.seen('b')}, {format_time(rested_ns)} in total over "
+        "ports and classes; several between two samples count as one"
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,6 +17,7 @@ from chakram.records.run_records import (
     CollectiveIdentity,
     CollectiveKey,
     CollectiveRecord,
+    LinkRecord,
     RankRecord,
     generator_wait_share,
     is_generator_bound,
@@ -115,7 +117,7 @@ def summarize_run(
         iterations=_iterations(measurements.ranks, facts.dilation),
         slips=_slips(complete, facts.dilation),
         ranks=_ranks(measurements.ranks, facts.dilation),
-        links=tuple(measurements.links),
+        links=tuple(_undilated(link, facts.dilation) for link in measurements.links),
         uplinks=_balance(uplinks),
         generator_bound=held_up,
         generator_wait_share=wait_share,
@@ -409,6 +411,18 @@ def _slips(
         )
         for job, slips_ns in sorted(by_job.items())
         if any(slips_ns)
+    )
+
+
+def _undilated(link: LinkRecord, dilation: int) -> LinkRecord:
+    """Return a link with the times and the rate of the undilated fabric."""
+    if dilation == 1:
+        return link
+    return replace(
+        link,
+        paused_ns=None if link.paused_ns is None else link.paused_ns // dilation,
+        down_ns=None if link.down_ns is None else link.down_ns // dilation,
+        rate_bps=None if link.rate_bps is None else link.rate_bps * dilation,
     )
 
 

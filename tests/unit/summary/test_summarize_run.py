@@ -209,6 +209,19 @@ def test_dilation_shrinks_times_and_raises_bandwidths() -> None:
     assert dilated.banners[0].startswith("TIME DILATED by 100")
 
 
+def test_dilation_shrinks_times_of_links_and_raises_their_rates() -> None:
+    link = LinkRecord(
+        link="h0-s0", kind="host", direction="up", bytes_before=0, bytes_after=5,
+        pauses=3, paused_ns=4_000, down_ns=7_000, rate_bps=10**6,
+    )  # fmt: skip
+    for dilation, times in ((1, (4_000, 7_000, 10**6)), (10, (400, 700, 10**7))):
+        (found,) = summarize_run(
+            replace(measurements(run(), dilation=dilation), links=[link])
+        ).links
+        assert (found.paused_ns, found.down_ns, found.rate_bps) == times
+        assert (found.pauses, found.bytes) == (3, 5)
+
+
 def test_ranks_report_exposed_communication() -> None:
     summary = summarize_run(measurements(run()))
     assert [(rank.rank, rank.iterations) for rank in summary.ranks] == [

@@ -95,7 +95,7 @@ def faults(data: RunData) -> page.Parts:
     rows += [
         (
             f"{each.link} {each.direction}",
-            f"down for {format_time(each.down_ns / dilation)}",
+            f"down for {format_time(each.down_ns)}",
         )
         for each in data.summary.links
         if each.down_ns

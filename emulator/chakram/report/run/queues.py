@@ -99,12 +99,11 @@ def link_table(data: RunData) -> Table | None:
     for link in data.summary.links:
         odd = (link.drops, link.marked, link.pauses, link.paused_ns, link.down_ns)
         if any(odd):
-            times = (None if each is None else each / data.dilation for each in odd[3:])
             row = (
                 f"{link.link} {link.direction}",
                 link.port or MISSING,
                 *(MISSING if each is None else f"{each:,}" for each in odd[:3]),
-                *map(time_or_missing, times),
+                *map(time_or_missing, odd[3:]),
                 about_size(link.bytes),
             )
             rows.append((-sum(filter(None, odd)), row))
