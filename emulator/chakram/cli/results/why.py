@@ -10,6 +10,7 @@ import typer
 
 from chakram.cli.common.arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, RunPath, print_json, say
+from chakram.foundation.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,13 +74,13 @@ def why(
 
     if other is not None:
         both = [open_run(each) for each in (run, other)]
+        dilation = _same_dilation(*both)
         sides = [_explained(each, until, job, budget_s, no_verify) for each in both]
         notes = _unlike(*both)
         document = {**why_difference(sides[0], sides[1]), "notes": notes}
         if as_json:
             print_json("why-difference", document)
         else:
-            dilation = both[0].manifest.dilation
             print("\n".join(_difference_lines(document, dilation=dilation)))
         return
     results = open_run(run)
@@ -127,6 +128,22 @@ def _explained(
 
     verified = verify(results, found, job=job, budget_s=budget_s, say=say)
     return found, verified.verdict, verified.reason
+
+
+def _same_dilation(first: RunResults, second: RunResults) -> int:
+    """Return the dilation of two runs, whose times could not be subtracted otherwise.
+
+    Raises:
+        InputError: If it differs.
+    """
+    dilation, other = first.manifest.dilation, second.manifest.dilation
+    if dilation != other:
+        raise InputError(
+            str(second.path),
+            f"is dilated by {other}, but {first.path} by {dilation}",
+            "use chakram compare, which compares undilated times",
+        )
+    return dilation
 
 
 def _unlike(first: RunResults, second: RunResults) -> list[str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
+from chakram.cli import main
 from chakram.cli.results.why import _fault_lines, _tested, _unlike
+from tests.made_runs import made_run
 
 SLOW = Suspect(cause="slow link", place="a-b up")
 HASH = Suspect(cause="hash imbalance", place="leaf1", evidence="uneven")
@@ -83,3 +88,12 @@ def test_several_faults_have_a_saving_together() -> None:
     assert "   30.0 %  all of these faults together" in lines
     alone = _tested(Verdict(faults=faults[:1], joint=saving(0.05)), "")
     assert not any("together" in each for each in alone)
+
+
+def test_runs_of_different_dilations_are_not_subtracted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [made_run(tmp_path / str(factor), dilation=factor) for factor in (1, 10)]
+    assert main(["why", *(str(each.path) for each in runs), "--no-verify"]) == 2
+    told = capsys.readouterr().err
+    assert f"is dilated by 10, but {runs[0].path} by 1 (use chakram compare" in told
