@@ -42,8 +42,9 @@ def why_section(data: RunData) -> page.Parts:
         "is lost. It is charged to one cause, which does not mean that a repair saves "
         "it: chakram why tests that."
     )
+    which = f" of jobs {', '.join(found.jobs)}" if len(found.jobs) > 1 else ""
     yield facts(
-        ("critical path", f"{mean(found.time_ns)}, mean of {found.iterations}"),
+        ("critical path", f"{mean(found.time_ns)}, mean of {found.iterations}{which}"),
         ("lost on it", f"{mean(found.lost_ns)}, {share(found.lost_ns)} %"),
         ("unknown", f"{100 * found.unknown_share:.1f} % of the path"),
     )
@@ -69,6 +70,12 @@ def why_section(data: RunData) -> page.Parts:
     )
     caption = "Means over the measured iterations; the parts sum to the iteration."
     yield page.Plot(figure=drawn, caption=caption)
+    if which:
+        yield (
+            "Jobs number their ranks and groups separately: chakram why --job lists "
+            "the lost time of each."
+        )
+        return
     for what, lost in (
         ("rank", [(str(rank), lost_ns) for rank, lost_ns in found.by_rank]),
         ("collective or computation", list(found.by_collective)),

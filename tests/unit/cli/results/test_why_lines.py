@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
+from chakram.analysis.charged_causes import Why
 from chakram.cli import main
-from chakram.cli.results.why import _fault_lines, _tested, _unlike
+from chakram.cli.results.why import _fault_lines, _lines, _tested, _unlike
 from tests.made_runs import made_run
 
 SLOW = Suspect(cause="slow link", place="a-b up")
@@ -97,3 +98,20 @@ def test_runs_of_different_dilations_are_not_subtracted(
     assert main(["why", *(str(each.path) for each in runs), "--no-verify"]) == 2
     told = capsys.readouterr().err
     assert f"is dilated by 10, but {runs[0].path} by 1 (use chakram compare" in told
+
+
+@pytest.mark.parametrize("jobs", [("a",), ("a", "b")])
+def test_ranks_of_several_jobs_are_not_mixed(jobs: tuple[str, ...]) -> None:
+    why = Why(
+        iterations=2,
+        time_ns=1000,
+        parts_ns={},
+        causes=(),
+        by_rank=((3, 100),),
+        by_collective=(("all_reduce 1#0", 100),),
+        path=None,
+        jobs=jobs,
+    )
+    lines = _lines(why, None, "--no-verify", dilation=1, is_whole=True)
+    told = [line for line in lines if line.startswith("Lost")]
+    assert len(told) == (2 if len(jobs) == 1 else 0)

@@ -549,6 +549,14 @@ def test_causes_are_told_as_means_and_shares(data: RunData) -> None:
     assert parts["value"] == [440_000, 50_000, 10_000]
 
 
+def test_ranks_of_several_jobs_are_not_mixed(data: RunData) -> None:
+    data.why = why_of_two(jobs=("a", "b"))
+    section = why_section(data)
+    assert facts_in(section)["critical path"] == "500us, mean of 2 of jobs a, b"
+    assert list(tables_in(section)) == ["Causes"]
+    assert "chakram why --job" in section.text
+
+
 def test_many_causes_are_counted_and_ten_are_listed(data: RunData) -> None:
     cause = why_of_two().causes[1]
     data.why = why_of_two(causes=(cause,) * 12, by_rank=())
