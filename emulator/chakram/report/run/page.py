@@ -228,17 +228,23 @@ def comparability(data: RunData, rows: Sequence[ReportRow]) -> page.Parts:
     for each in jobs if isinstance(jobs, list) else ():
         job = _section(each)
         placement = _section(job.get("placement"))
-        places.append(
+        text = (
             f"{job.get('name')}: order {placement.get('order')}, pattern "
             f"{placement.get('pattern')}, {placement.get('ranks_per_port')} per port, "
             f"within hosts: {placement.get('same_host')}"
         )
+        if placement.get("first_port") is not None:
+            text += f", from port {placement['first_port']} on"
+        if isinstance(ports := placement.get("ports"), list):
+            text += f", of ports {' '.join(map(str, ports))}"
+        places.append(text)
     transport = _section(experiment.get("transport"))
     pairs = _section(transport.get("queue_pairs"))
+    switches = _section(_section(experiment.get("fabric")).get("switches"))
     balancing = (
         f"UDP source ports {transport.get('source_ports')}, queue pairs per "
         f"{pairs.get('per')} x {pairs.get('count')}, {pairs.get('split')}; equal-cost "
-        "paths by hash"
+        f"paths by {switches.get('balancing') or 'hash'}"
     )
     collectives = [
         f"{each.name}, S {about_size(each.row.size_bytes)}, N {each.row.nranks}, "

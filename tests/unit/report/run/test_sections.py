@@ -742,7 +742,7 @@ def test_a_run_without_oddities_has_no_warning(tmp_path: Path) -> None:
 
 
 def test_what_has_to_be_equal_is_told(tmp_path: Path) -> None:
-    experiment = {
+    experiment: dict[str, Any] = {
         "jobs": [
             {"name": "moe", "placement": {"order": "in_turn", "ranks_per_port": 2}}
         ],
@@ -769,6 +769,12 @@ def test_what_has_to_be_equal_is_told(tmp_path: Path) -> None:
     assert facts["traces"] == "moe: t.et (sha256 0123456789ab)"
     assert (facts["seed"], facts["versions"]) == ("7", "chakram 1, python 3")
     assert facts["collectives"].count(";") == 2
+    experiment["jobs"][0]["placement"] |= {"first_port": 3, "ports": [0, "h4"]}
+    experiment["fabric"] = {"switches": {"balancing": "random"}}
+    other = RunData(made_run(tmp_path / "other", experiment=experiment))
+    facts = facts_in(comparability(other, report_rows(other)))
+    assert facts["placement"].endswith(", from port 3 on, of ports 0 h4")
+    assert facts["load balancing"].endswith("; equal-cost paths by random")
     many = facts_in(comparability(data, rows[:1] * 14))["collectives"]
     assert many.count("all_reduce") == 12
     assert many.endswith("; and 2 more")
