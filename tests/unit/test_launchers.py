@@ -144,6 +144,19 @@ def test_the_log_of_a_host_is_found_by_its_name(tmp_path: Path, host: str) -> No
     assert agent_logs(tmp_path / "run") == {host: "a line\n"}
 
 
+def test_logs_are_in_natural_order_and_keep_their_end(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["logs", str(tmp_path)]) == 0
+    assert "no agent of this run wrote a log" in capsys.readouterr().err
+    monkeypatch.setattr("chakram.run_directory.agent_logs._LIMIT_BYTES", 6)
+    for host in ("n10", "n2"):
+        (tmp_path / f"agent-{host}.log").write_text("started\nended\n")
+    assert list(agent_logs(tmp_path).items()) == [("n2", "ended\n"), ("n10", "ended\n")]
+
+
 def test_a_batch_script_is_bash_and_names_everything(tmp_path: Path) -> None:
     text = batch_script(
         "my experiment.yaml",

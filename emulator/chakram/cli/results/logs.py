@@ -34,6 +34,8 @@ def logs(
     if as_json:
         print_json("logs", {"logs": found})
         return
+    if not found:
+        typer.echo("chakram: note: no agent of this run wrote a log", err=True)
     for name, text in found.items():
         for line in text.splitlines():
             print(f"{name}: {line}")
