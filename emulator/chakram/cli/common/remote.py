@@ -75,10 +75,24 @@ class Remote:
         with self._open("GET", path, query=query) as answer:
             return bytes(answer.read())
 
+    def document(self, path: str, **query: str | None) -> Any:
+        """Return the document that a request is answered with."""
+        return self._document(self.get(path, **query))
+
     def send(self, method: str, path: str, document: Any = None) -> Any:
         """Return the document that a request with a document is answered with."""
         with self._open(method, path, document=document) as answer:
-            return json.loads(answer.read())
+            return self._document(answer.read())
+
+    def _document(self, answer: bytes) -> Any:
+        try:
+            return json.loads(answer)
+        except ValueError:
+            raise AgentError(
+                f"--server {self._address}",
+                "does not answer like chakram serve",
+                "is this its address?",
+            ) from None
 
     def events(self, run_id: str) -> Iterator[tuple[str, Any]]:
         """Yield kind and data of the events of a run until it ends."""
@@ -244,7 +258,7 @@ def _run(remote: Remote, verb: str, path: Path, options: dict[str, list[str]]) -
     except KeyboardInterrupt:
         remote.send("DELETE", f"/runs/{run_id}")
         raise RunInterrupted("run", f"{run_id} was canceled") from None
-    run = json.loads(remote.get(f"/runs/{run_id}"))
+    run = remote.document(f"/runs/{run_id}")
     if run["run_directory"] is not None:
         _write(remote.get(f"/runs/{run_id}/views/show"))
     if run["state"] == "done":
@@ -254,8 +268,8 @@ def _run(remote: Remote, verb: str, path: Path, options: dict[str, list[str]]) -
 
 
 def _list(remote: Remote, options: dict[str, list[str]]) -> int:
-    found = json.loads(
-        remote.get("/runs", state=_last(options, "state"), text=_last(options, "text"))
+    found = remote.document(
+        "/runs", state=_last(options, "state"), text=_last(options, "text")
     )
     if "json" in options:
         print(json.dumps(found, indent=2))
