@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chakram.records.row_layout import PORT_FIELDS
 from chakram.run_directory.queue_pair_names import COUNTED, PORT_SUMS, flow_name
 from chakram.run_directory.schemas import plain_names
 from chakram.summary.retransmissions import Traffic
@@ -20,23 +21,8 @@ from chakram.summary.retransmissions import Traffic
 _KEY = ["job", "rank", "qpn"]
 _BUNDLE = ["job", "rank", "peer", "group", "channel"]
 _SPAN = ("first_sent_ns_min", "last_acked_ns_max")
-_OF_PORTS = (
-    "tx_bytes",
-    "rx_bytes",
-    "tx_packets",
-    "rx_packets",
-    "socket_drops",
-    "send_retries",
-    "invalid_packets",
-    "invalid_header",
-    "invalid_partition_key",
-    "invalid_queue_pair",
-    "invalid_address",
-    "invalid_opcode",
-    "invalid_icrc",
-    "injected_drops",
-    "injected_disturbances",
-    "generator_wait_ns",
+_OF_PORTS = tuple(
+    name for name in PORT_FIELDS if name not in ("time_ns", "port", "shard")
 )
 
 

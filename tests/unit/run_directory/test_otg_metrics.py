@@ -214,6 +214,7 @@ def test_a_port_is_the_sum_of_its_queue_pairs_and_of_its_parts() -> None:
     values = array("q")
     for shard, tx_bytes in ((0, 5), (0, 7), (1, 10)):
         row = dict.fromkeys(PORT_FIELDS, 0) | {"shard": shard, "tx_bytes": tx_bytes}
+        row |= {"verified_packets": tx_bytes, "wrong_payloads": 1, "paused_ns": 2}
         values.extend(row.values())
     table = port_metrics(
         queue_pair_ends_table(plan.ranks()),
@@ -224,7 +225,9 @@ def test_a_port_is_the_sum_of_its_queue_pairs_and_of_its_parts() -> None:
     first, second, *_ = table.to_pylist()
 
     assert (first["port"], first["name"]) == (0, plan.ports()[0].host)
-    assert first["tx_bytes"] == 17
+    assert first["tx_bytes"] == first["verified_packets"] == 17
+    assert (first["wrong_payloads"], first["paused_ns"]) == (2, 4)
+    assert {*PORT_FIELDS} - {"time_ns", "shard"} <= {*table.column_names}
     assert {name: first[column] for name, column in PORT_SUMS.items()} == {
         name: 4 * count for name, count in COUNTS.items()
     }
