@@ -96,7 +96,10 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
                 "xs": [[places[a][0], places[b][0]] for a, b in own],
                 "ys": [[places[a][1], places[b][1]] for a, b in own],
                 "bytes": [lines[ends].bytes / lines[ends].links for ends in own],
-                "text": [_link_text(*ends, lines[ends]) for ends in own],
+                "text": [
+                    _link_text(*ends, lines[ends], is_counted=bool(loads))
+                    for ends in own
+                ],
             },
             **look,
         )
@@ -145,10 +148,11 @@ def _label_size(drawing: Drawing, tier: Sequence[str]) -> str | None:
     return next((f"{size}px" for size in (11, 8) if 0.6 * size * longest <= room), None)
 
 
-def _link_text(a: str, b: str, line: _Line) -> str:
+def _link_text(a: str, b: str, line: _Line, *, is_counted: bool) -> str:
     rate = "no rate" if line.rate_bps is None else format_rate(line.rate_bps)
     what = line.name if line.links == 1 else f"{line.links} links"
-    return f"{what} ({a} to {b}): {rate}, {about_size(line.bytes)}"
+    text = f"{what} ({a} to {b}): {rate}"
+    return f"{text}, {about_size(line.bytes)}" if is_counted else text
 
 
 def topology_facts(topology: Topology | str) -> list[tuple[str, str]]:
