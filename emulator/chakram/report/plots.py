@@ -370,8 +370,10 @@ def _curve(
     logs: tuple[bool, bool],
     steps: bool,
 ) -> None:
-    xs = [max(value, 1) if logs[0] else value for value in map(float, curve.x)]
-    ys = [max(value, 1) if logs[1] else value for value in map(float, curve.y)]
+    xs, ys = (
+        [1.0 if is_log and value <= 0 else value for value in map(float, values)]
+        for values, is_log in zip((curve.x, curve.y), logs, strict=True)
+    )
     data: dict[str, Any] = {"x": xs, "y": ys}
     # Time series have many points, so the hover tool builds their text from numbers.
     if curve.text is not None:

@@ -127,6 +127,13 @@ def test_zeros_stand_at_one_on_a_logarithmic_axis(
     assert (data["x"], data["y"]) == (x, y)
 
 
+def test_values_below_one_stand_where_they_are_on_a_logarithmic_axis() -> None:
+    # A message can be faster than its bound, after a pause in which a shaper filled.
+    plot = drawn({"a": Curve(x=[1, 5], y=[0.5, 7])}, y_log=True)
+    (data,) = data_of(plot, Line)
+    assert data["y"] == [0.5, 7]
+
+
 @pytest.mark.parametrize(
     ("top", "ticks"),
     [
