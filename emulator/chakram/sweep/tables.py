@@ -32,6 +32,7 @@ from chakram.analysis.comparison import (
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.suite import SHORT_KEYS
 from chakram.foundation.explained_writes import explained_writes
+from chakram.summary.run_summary import SIMULATE
 from chakram.sweep.folder import RESULT_FIELDS
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def rows(
                     "bus_bw": block["bus_bw"],
                 }
             )
+            if cell.world == SIMULATE:  # which has no generator
+                found[-1]["generator_bound"] = None
     return found
 
 
@@ -209,7 +212,7 @@ def _iteration(cell: Cell, documents: Sequence[Mapping[str, Any]]) -> Times | No
     ]
     if not found:
         return None
-    exact = cell.world == "simulate"
+    exact = cell.world == SIMULATE
     if len(found) > 1:
         return times_of([[each["mean_ns"]] for each in found], exact=exact)
     (one,) = found

@@ -52,6 +52,12 @@ def test_a_row_is_one_of_a_cell_in_a_repetition() -> None:
     }  # fmt: skip
 
 
+def test_simulated_rows_have_no_verdict_on_a_generator() -> None:
+    for world, bound in (("run", 0), ("simulate", None)):
+        row, _ = rows(cells(0, world=world), outcomes((0, 0)))
+        assert row["generator_bound"] == bound
+
+
 def test_barriers_are_left_out_and_lists_are_json() -> None:
     found = outcomes((0, 0))
     document = found[0, 0]["document"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from bokeh import models
@@ -254,10 +254,9 @@ def spread(suite: SuiteData) -> Parts:
             )
             for run, time in own
         ]
-    ordered = sorted(cvs.values())
     yield (
-        f"CV of the repetitions: median {percent_text(ordered[len(cvs) // 2])} %, "
-        f"largest {percent_text(ordered[-1])} %."
+        f"CV of the repetitions: median {percent_text(median(cvs.values()))} %, "
+        f"largest {percent_text(max(cvs.values()))} %."
     )
     caption = ""
     if len(several) > _ROWS_DRAWN:

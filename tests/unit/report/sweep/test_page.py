@@ -384,6 +384,19 @@ def test_repetitions_that_vary_are_told(tmp_path: Path) -> None:
     assert plots_in(section)["spread"].caption == ""
 
 
+def test_median_of_an_even_number_of_cells_is_between_two(tmp_path: Path) -> None:
+    def make(number: int, repetition: int) -> dict[str, Any]:
+        found = document_of(number, repetition)
+        factor = 0.01 if number < 4 else 0.03
+        found["iterations"][0]["mean_ns"] = 1e6 * (1 + factor * (1, -1)[repetition])
+        return found
+
+    section = page_of(made_sweep(tmp_path, document=make))["sections"]
+    assert section["Spread of repetitions"].text == (
+        "CV of the repetitions: median 2.0 %, largest 3.0 %."
+    )
+
+
 def test_nothing_odd_is_said_too(tmp_path: Path) -> None:
     make = changed(
         retransmitted_packets=dict.fromkeys(range(8), 0),
