@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from bokeh import models
+from bokeh.core import properties
 from bokeh.plotting import figure
 
 from chakram.foundation.units import about_size, format_rate, format_time
@@ -109,6 +110,47 @@ def new_figure(
     return plot
 
 
+def draw(
+    plot: figure,
+    kind: str,
+    source: Any,
+    *,
+    legend_label: str = "",
+    color: str | None = None,
+    **look: Any,
+) -> models.GlyphRenderer:
+    """Draw data as a glyph of Bokeh, and return what draws it.
+
+    The methods of a figure make two more glyphs, for selections, which plots do not
+    have.
+
+    Args:
+        plot: The figure.
+        kind: Class of the glyph, e.g. ``HBar``.
+        source: Columns by name, or a ``ColumnDataSource``.
+        legend_label: Entry of the legend; empty: none. Glyphs can share an entry.
+        color: Color of the lines and areas that *look* gives no color.
+        look: Properties of the glyph.
+    """
+    glyph = getattr(models, kind)
+    if color is not None:
+        own = {"line_color", "fill_color"} & glyph.properties()
+        look = dict.fromkeys(own, color) | look
+    if not isinstance(source, models.ColumnDataSource):
+        source = models.ColumnDataSource(source)
+    drawn = plot.add_glyph(source, glyph(**look))
+    if legend_label:
+        if not plot.legend:
+            plot.add_layout(models.Legend())
+        items = plot.legend[0].items
+        if items and items[-1].label.value == legend_label:
+            items[-1].renderers.append(drawn)
+        else:
+            label = properties.value(legend_label)
+            items.append(models.LegendItem(label=label, renderers=[drawn]))
+    return drawn
+
+
 def hover(plot: figure, drawn: Any, tips: list[tuple[str, str]] | str = "@tip") -> None:
     """Show *tips* when the pointer is over *drawn*."""
     plot.add_tools(models.HoverTool(renderers=[drawn], tooltips=tips))
@@ -197,7 +239,7 @@ def matrix(rows: Sequence[Sequence[int]], *, title: str) -> figure:
         axis.formatter = models.NumeralTickFormatter(format="0")
     look: dict[str, Any] = {"width": block, "height": block, "line_color": None}
     fill = {"field": "value", "transform": colors}
-    drawn = plot.rect(x="dst", y="src", source=source, fill_color=fill, **look)
+    drawn = draw(plot, "Rect", source, x="dst", y="src", fill_color=fill, **look)
     hover(plot, drawn, [("ranks", "@names"), ("bytes", "@text")])
     add_color_bar(plot, colors, "bytes")
     return plot
@@ -233,8 +275,9 @@ def bars(
             "value": list(values),
             "text": [_text(value, unit) for value in values],
         }
-        bar = {"color": SERIES[number % 10], "legend_label": what, "source": source}
-        drawn = plot.hbar(y="y", right="value", height=thick * 0.9, **bar)
+        bar: dict[str, Any] = {"color": SERIES[number % 10], "legend_label": what}
+        bar |= {"y": "y", "right": "value", "height": thick * 0.9}
+        drawn = draw(plot, "HBar", source, **bar)
         hover(plot, drawn, [("", "@name"), (what, "@text")])
     legend_below(plot)
     plot.ygrid.visible = False
@@ -383,13 +426,13 @@ def _curve(
     source = models.ColumnDataSource(data)
     if has_whiskers:
         ends = {"x0": "x", "x1": "x", "y0": "low", "y1": "high"}
-        plot.segment(**ends, line_color=color, source=source)
-    look = {"color": color, "legend_label": line, "source": source}
+        draw(plot, "Segment", source, **ends, line_color=color)
+    look: dict[str, Any] = {"x": "x", "y": "y", "color": color, "legend_label": line}
     if steps:
-        drawn = plot.step(x="x", y="y", mode="after", line_width=1.5, **look)
+        drawn = draw(plot, "Step", source, mode="after", line_width=1.5, **look)
     else:
-        plot.line(x="x", y="y", line_width=2, **look)
-        drawn = plot.scatter(x="x", y="y", size=6, **look)
+        draw(plot, "Line", source, line_width=2, **look)
+        drawn = draw(plot, "Scatter", source, size=6, **look)
     hover(plot, drawn, [(line, "@y" if curve.text is None else "@text")])
 
 
@@ -398,9 +441,16 @@ def _bands(
 ) -> None:
     for number, (name, stretches) in enumerate(bands.items()):
         high = top * (1.10 + 0.06 * (len(bands) - number))
-        plot.quad(
-            left=[start for start, _ in stretches],
-            right=[end for _, end in stretches],
+        ends = {
+            "left": [start for start, _ in stretches],
+            "right": [end for _, end in stretches],
+        }
+        draw(
+            plot,
+            "Quad",
+            ends,
+            left="left",
+            right="right",
             top=high,
             bottom=high - 0.045 * top,
             color=SERIES[9 - number],
@@ -447,8 +497,11 @@ def heat_map(
     plot.grid.visible = False
     set_ticks(plot.xaxis, "ns")
     colors = load_colors(high, low=0.5, low_color="rgba(0, 0, 0, 0)")
-    drawn = plot.image(
-        image=[np.clip(np.rint(cells), 0, 255).astype(np.uint8)],
+    drawn = draw(
+        plot,
+        "Image",
+        {"image": [np.clip(np.rint(cells), 0, 255).astype(np.uint8)]},
+        image="image",
         x=0,
         y=-0.5 if y_names else 0,
         dw=end_ns,
@@ -497,7 +550,7 @@ def spans(
         # The outline keeps bars visible that are narrower than a pixel.
         bar = {"fill_color": color, "line_color": color, "legend_label": kind}
         ends: dict[str, Any] = {"y": "y", "left": "left", "right": "right"}
-        drawn = plot.hbar(**ends, height=lane * 0.95, source=source, **bar)
+        drawn = draw(plot, "HBar", source, **ends, height=lane * 0.95, **bar)
         hover(plot, drawn, [(kind, "@text")])
     if path:
         _path(plot, path)
@@ -512,19 +565,18 @@ _OF_SPANS = tuple(each for each in SERIES if each not in (RED, GREY))
 def _path(plot: figure, path: Sequence[tuple[str, float, float, str]]) -> None:
     rows, starts, ends, texts = zip(*path, strict=True)
     source = {"row": rows, "start": starts, "end": ends, "text": texts}
-    along = {"x0": "start", "x1": "end", "y0": "row", "y1": "row", "source": source}
-    drawn = plot.segment(
-        **along, legend_label="critical path", line_color=RED, line_width=2.5
-    )
+    along = {"x0": "start", "x1": "end", "y0": "row", "y1": "row"}
+    look: dict[str, Any] = {"line_color": RED, "legend_label": "critical path"}
+    drawn = draw(plot, "Segment", source, **along, line_width=2.5, **look)
     hover(plot, drawn, [("path", "@text")])
     steps = [
         (before, row, start)
         for before, row, start in zip(rows, rows[1:], starts[1:], strict=False)
         if before != row
     ]
-    at = [start for _, _, start in steps]
-    befores, afters = [each[0] for each in steps], [each[1] for each in steps]
-    plot.segment(x0=at, x1=at, y0=befores, y1=afters, line_color=RED, line_width=1.2)
+    at = {name: [each[n] for each in steps] for n, name in enumerate(("y0", "y1", "x"))}
+    across = {"x0": "x", "x1": "x", "y0": "y0", "y1": "y1"}
+    draw(plot, "Segment", at, **across, line_color=RED, line_width=1.2)
 
 
 def parts(
@@ -560,9 +612,9 @@ def parts(
             "top": above.tolist(),
             "text": list(texts[kind]),
         }
-        bar = {"color": color, "line_color": None, "legend_label": kind}
+        bar: dict[str, Any] = {"color": color, "legend_label": kind}
         ends: dict[str, Any] = {"x": "x", "bottom": "bottom", "top": "top"}
-        drawn = plot.vbar(**ends, width=0.9, source=source, **bar)
+        drawn = draw(plot, "VBar", source, **ends, width=0.9, line_color=None, **bar)
         hover(plot, drawn, [("rank", "@x"), (kind, "@text")])
         below = above
     legend_below(plot)

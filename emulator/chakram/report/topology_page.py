@@ -88,11 +88,10 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
                 "legend_label": "no rate" if rate is None else format_rate(rate),
             }
         )
-        drawn = plot.multi_line(
-            xs="xs",
-            ys="ys",
-            line_width=2 if len(lines) < 200 else 1,
-            source={
+        drawn = plots.draw(
+            plot,
+            "MultiLine",
+            {
                 "xs": [[places[a][0], places[b][0]] for a, b in own],
                 "ys": [[places[a][1], places[b][1]] for a, b in own],
                 "bytes": [lines[ends].bytes / lines[ends].links for ends in own],
@@ -101,6 +100,9 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
                     for ends in own
                 ],
             },
+            xs="xs",
+            ys="ys",
+            line_width=2 if len(lines) < 200 else 1,
             **look,
         )
         plots.hover(plot, drawn, "@text")
@@ -126,19 +128,21 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
         "offset": [-16 if tier else 16 for _, tier in places.values()],
     }
     nodes = models.ColumnDataSource(columns)
-    boxes = plot.scatter(
+    boxes = plots.draw(
+        plot,
+        "Scatter",
+        nodes,
         x="x",
         y="y",
         marker="square",
         size=16 if crowd <= 32 else 8,
         fill_color="color",
         line_color="#345",
-        source=nodes,
     )
     plots.hover(plot, boxes, "@label")
     look = {"text_align": "center", "text_baseline": "middle", "text_color": GREY}
     place = {"x": "x", "y": "y", "text": "shown", "y_offset": "offset"}
-    plot.text(**place, text_font_size="size", source=nodes, **look)
+    plots.draw(plot, "Text", nodes, **place, text_font_size="size", **look)
 
 
 def _label_size(drawing: Drawing, tier: Sequence[str]) -> str | None:

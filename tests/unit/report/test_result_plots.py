@@ -377,7 +377,7 @@ def test_a_path_goes_along_rows_and_from_row_to_row() -> None:
     assert (list(along["start"]), list(along["end"])) == ([0, 2, 3], [2, 3, 7])
     assert list(along["text"]) == ["wait", "send", "compute"]
     # Where it stays in its row there is no line across.
-    assert (across["x0"], across["x1"]) == ([3], [3])
+    assert across["x"] == [3]
     assert (across["y0"], across["y1"]) == (["0"], ["1"])
     assert ("path", "@text") in [tip for (tip,) in tips_of(plot)]
     assert legend_of(plot)[-1] == "critical path"

@@ -330,12 +330,13 @@ def grid(
     source = models.ColumnDataSource(found)
     fill = {"field": "value", "transform": colors}
     look: dict[str, Any] = {"width": 0.97, "height": 0.95, "line_color": None}
-    drawn = plot.rect(x="x", y="y", source=source, fill_color=fill, **look)
+    place = {"x": "x", "y": "y"}
+    drawn = plots.draw(plot, "Rect", source, **place, fill_color=fill, **look)
     if len(columns) <= 16:
         size = "12px" if len(columns) <= 6 else "10px"
         look = {"text_align": "center", "text_baseline": "middle", "text_color": "ink"}
-        place = {"x": "x", "y": "y", "text": "text", "source": source}
-        plot.text(**place, text_font_size=size, **look)
+        place |= {"text": "text", "text_font_size": size}
+        plots.draw(plot, "Text", source, **place, **look)
     plots.hover(plot, drawn)
     plots.add_color_bar(plot, colors, unit, "" if unit in plots.TICKS else unit)
     return plot
@@ -377,9 +378,11 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
             "high": [each.high for each in own],
             "tip": [each.tip for each in own],
         }
-        look = {"color": color, "source": columns}
-        plot.segment(x0="low", x1="high", y0="y", y1="y", line_width=2, **look)
-        drawn = plot.scatter(x="percent", y="y", size=8, legend_label=what, **look)
+        source = models.ColumnDataSource(columns)
+        ends = {"x0": "low", "x1": "high", "y0": "y", "y1": "y"}
+        plots.draw(plot, "Segment", source, **ends, line_width=2, line_color=color)
+        point: dict[str, Any] = {"x": "percent", "y": "y", "size": 8, "color": color}
+        drawn = plots.draw(plot, "Scatter", source, legend_label=what, **point)
         plots.hover(plot, drawn)
     plots.legend_below(plot)
     plot.legend.visible = True
@@ -408,6 +411,6 @@ def spread_plot(
         "percent": [percent for _, percent, _ in points],
         "tip": [tip for _, _, tip in points],
     }
-    look = {"size": 8, "fill_alpha": 0.5, "color": BLUE}
-    plots.hover(plot, plot.scatter(x="percent", y="y", source=source, **look))
+    look = {"x": "percent", "y": "y", "size": 8, "fill_alpha": 0.5, "color": BLUE}
+    plots.hover(plot, plots.draw(plot, "Scatter", source, **look))
     return plot

@@ -676,7 +676,7 @@ def test_the_critical_path_is_drawn_over_the_operations_of_its_iteration(
     path, across = data_of(plot.figure, Segment)
     assert list(path["row"]) == ["0", "3"]
     assert list(path["text"]) == ["compute: 200us", "transfer: 400us"]
-    assert (across["x0"], across["y0"], across["y1"]) == ([2_200_000], ["0"], ["3"])
+    assert (across["x"], across["y0"], across["y1"]) == ([2_200_000], ["0"], ["3"])
 
 
 @pytest.mark.parametrize(("limit", "drawn"), [(2, ["0", "3"]), (3, ["0", "2", "3"])])
