@@ -7,12 +7,13 @@ mistakes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import Any
 
 from chakram.config.collectives import check_collectives
-from chakram.config.dilation import check_dilated_times, check_dilation
+from chakram.config.dilation import check_dilated_sections, check_dilation
 from chakram.config.jobs import Job, TraceFiles
 from chakram.config.link_faults import check_link_faults
 from chakram.config.preflight import check_preflight
@@ -150,9 +151,9 @@ def _check_order(job: Job, where: Location) -> Iterator[Mistake]:
     order = job.placement.order
     if order == "linear":
         return
-    twice = sorted({rank for rank in order if order.count(rank) > 1})
+    twice = [rank for rank, count in Counter(order).items() if count > 1]
     if twice:
-        yield Mistake(where, f"rank {twice[0]} occurs twice", "name every rank once")
+        yield Mistake(where, f"rank {min(twice)} occurs twice", "name every rank once")
         return
     ranks = _known_ranks(job)
     if ranks is not None and set(order) != set(range(ranks)):
@@ -207,7 +208,7 @@ def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]
     if ports is None:
         return
     next_port = 0
-    used = 0
+    taken: set[int] = set()
     for index, job in enumerate(jobs):
         ranks = _known_ranks(job)
         if ranks is None:
@@ -218,7 +219,10 @@ def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]
             # A name may represent several ports, and the ports left for later jobs are
             # unknown.
             named = placement.ports or ()
-            free = ports - used if placement.ports is None else len(named)
+            free = len(named)
+            if placement.ports is None:
+                first = placement.first_port or 0
+                free = sum(port not in taken for port in range(first, ports))
             if needed > free and not any(isinstance(name, str) for name in named):
                 yield Mistake(
                     ("jobs", index),
@@ -235,7 +239,7 @@ def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]
                 "use a larger fabric, fewer ranks, or more ranks_per_port",
             )
         next_port = max(next_port, first + needed)
-        used = next_port
+        taken.update(range(first, first + needed))
 
 
 def check_predictions(
@@ -254,7 +258,9 @@ _STRETCHED = ("iterations", "arrivals", "faults", "preflight", "records", "simul
 
 
 def _check_stretched(fabric: FabricKind, *sections: Any) -> list[Mistake]:
-    return check_dilated_times(fabric, **dict(zip(_STRETCHED, sections, strict=True)))
+    return check_dilated_sections(
+        fabric, **dict(zip(_STRETCHED, sections, strict=True))
+    )
 
 
 CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (

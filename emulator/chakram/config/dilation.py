@@ -157,22 +157,27 @@ def check_dilation(
         *((("jobs", index), job) for index, job in enumerate(jobs)),
     ]
     for where, section in sections:
-        for location, rate_bps in _quantities(section, Stretches.RATE, where):
-            if rate_bps < dilation * LEAST_RATE_BPS:
-                found, hint = too_slow(rate_bps, dilation)
-                yield Mistake(location, found, hint)
+        yield from _check_rates(section, where, dilation)
     for where, section in sections:
         yield from _check_times(section, where, dilation)
 
 
-def check_dilated_times(fabric: FabricKind, **sections: Any) -> list[Mistake]:
-    """Check that the times of other sections can be stretched."""
+def check_dilated_sections(fabric: FabricKind, **sections: Any) -> list[Mistake]:
+    """Check that the times and rates of other sections can be stretched."""
     return [
         mistake
         for name, section in sections.items()
         if section is not None
-        for mistake in _check_times(section, (name,), fabric.dilation)
+        for check in (_check_rates, _check_times)
+        for mistake in check(section, (name,), fabric.dilation)
     ]
+
+
+def _check_rates(section: Model, where: Location, dilation: int) -> Iterator[Mistake]:
+    for location, rate_bps in _quantities(section, Stretches.RATE, where):
+        if dilation > 1 and rate_bps < dilation * LEAST_RATE_BPS:
+            found, hint = too_slow(rate_bps, dilation)
+            yield Mistake(location, found, hint)
 
 
 def _check_times(section: Model, where: Location, dilation: int) -> Iterator[Mistake]:

@@ -232,6 +232,16 @@ def test_all_of_dcqcn_is_stretched_profile_and_vendors_numbers(settings: str) ->
     assert dilated.max_burst_packets < plain.max_burst_packets
 
 
+def test_a_rate_of_a_link_fault_that_dilation_makes_too_slow_is_refused() -> None:
+    faults = "{{links: [{{kind: degrade, link: h0-s0, rate: {}}}]}}"
+    with pytest.raises(ConfigError) as caught:
+        experiment_of(100_000, faults=faults.format("1kbit"))
+    assert "faults.links[0].rate: 1kbit/s divided by the dilation" in str(caught.value)
+
+    experiment = experiment_of(100_000, faults=faults.format("100Mbit"))
+    assert experiment.faults.links[0].rate_bps == 1000
+
+
 def test_a_rate_of_dcqcn_that_is_not_zero_does_not_become_zero() -> None:
     control = "{congestion_control: {dcqcn: {overrides: {min_rate: 1kbit}}}}"
     parameters = dict(
