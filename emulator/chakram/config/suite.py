@@ -238,7 +238,8 @@ def _check_baseline(suite: Suite, source: str) -> None:
             if key == "case"
             else list(suite.matrix.get(key, ()))
         )
-        if value not in known:
+        # In Python, 1 equals 1.0 and true, but cells are found by their JSON.
+        if json.dumps(value) not in map(json.dumps, known):
             raise ConfigError(
                 f"{source}: baseline.{key}",
                 f"{text(value)!r} is not a value of the suite",

@@ -313,6 +313,10 @@ def test_a_cell_that_fails_is_told_and_tried_again(
         ),
         (("algorithm: ring}", "color: 1}"), "known keys: case, size, algorithm"),
         (
+            ("baseline: {", "  seed: [1, 2]\nbaseline: {seed: 1.0, "),
+            "baseline.seed: '1.0' is not a value of the suite (use one of 1, 2)",
+        ),
+        (
             ("algorithm: [", "world: [mars, "),
             "'mars' is not known (known: simulate, run)",
         ),
