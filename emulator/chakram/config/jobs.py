@@ -353,7 +353,8 @@ class Placement(Model):
     ranks_per_port: Whole = Field(default=1, ge=1, le=1024)
     """Number of ranks per port."""
     first_port: Whole | None = Field(default=None, ge=0, examples=[4])
-    """First port, for pattern packed. Default: the first that no earlier job uses."""
+    """First port; for striped and random, the first to choose from. Default for packed:
+    the first after those of earlier jobs."""
     pattern: Literal["packed", "striped", "random"] = "packed"
     """packed: consecutive ports; striped: alternating between all switches; random:
     drawn from seed."""

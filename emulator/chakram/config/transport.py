@@ -114,7 +114,8 @@ class ClassOf(Model):
         ]
         | None
     ) = Field(default=None, examples=["all_to_all"])
-    """Collective of the process group. Default: any, and messages between two ranks."""
+    """Collective of the process group; send_recv: messages between two ranks. Default:
+    any, and messages between two ranks."""
     group: str | None = Field(
         default=None, min_length=1, max_length=1024, examples=["dp*"]
     )

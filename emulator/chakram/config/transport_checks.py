@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from chakram.collectives.ops import CollectiveOp
 from chakram.config.congestion import CongestionSettings, congestion_mistakes
 from chakram.config.transport import (
     Transport,
@@ -72,6 +73,12 @@ def check_class_of(transport: Transport, jobs: tuple[Job, ...]) -> Iterator[Mist
                 ("transport", "class_of", index),
                 f"has {which} of class and dscp",
                 "write one of them",
+            )
+        if rule.collective is CollectiveOp.BARRIER:
+            yield Mistake(
+                ("transport", "class_of", index, "collective"),
+                "barriers send no data, so they have no class",
+                "remove the rule",
             )
         if rule.job is not None and rule.job not in names:
             yield Mistake(

@@ -73,7 +73,8 @@ class ClassRule:
     Attributes:
         dscp: DSCP of data packets.
         job: Name of the job. None means any job.
-        op: Collective operation of the process group. None means any operation.
+        op: Collective operation of the process group, or ``SEND_RECV`` for
+            point-to-point messages. None means any operation.
         group: Name of the process group, in which * matches any characters. None means
             any group.
     """
@@ -90,7 +91,7 @@ class ClassRule:
         """
         return (
             self.job in (None, job)
-            and self.op in (None, op)
+            and self.op in (None, op or CollectiveOp.SEND_RECV)
             and (self.group is None or fnmatchcase(group, self.group))
         )
 

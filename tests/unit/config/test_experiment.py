@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import process_time_ns
 
 import pytest
 from tools.generate_reference import SCHEMAS
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.config.cross_checks import check_jobs
 from chakram.config.experiment import (
     load_experiment,
     parse_experiment,
     recorded_experiment,
 )
-from chakram.config.jobs import TraceFiles
+from chakram.config.jobs import Job, TraceFiles
 from chakram.config.schema import schema_text
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.foundation.errors import ConfigError
+from chakram.preparation.job_loading import load_jobs
 from chakram.preparation.planning import transport_plan
+from chakram.preparation.resolved_run import resolve
 from chakram.synth.settings.patterns import RandomPairsTrace
 from tests.unit.config.texts import EXTERNAL, EXTERNAL_IPV6, QUICKSTART, mistakes_of
 
@@ -360,6 +364,10 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
         ("{class_of: [{class: 1, dscp: 8}]}", "has both of class and dscp"),
         ("{class_of: [{collective: x, class: 4}]}", "transport.class_of[0].collective"),
         (
+            "{class_of: [{collective: barrier, class: 4}]}",
+            "barriers send no data, so they have no class",
+        ),
+        (
             "{congestion_control: {fixed_rate: {rate: 1e99Gbit}}}",
             "1e99Gbit is not a valid network rate (1kbit to 100Tbit)",
         ),
@@ -436,6 +444,44 @@ fabric:
     with pytest.raises(ConfigError, match=r"experiment:8: fabric.topology.clos") as no:
         parse_experiment(text)
     assert told in str(no.value)
+
+
+def test_ports_before_the_first_one_of_a_packed_job_are_free_for_others() -> None:
+    text = """
+version: 1
+name: two
+jobs:
+  - name: last
+    trace: {{synth: incast, ranks: 2}}
+    placement: {{first_port: 6}}
+  - name: others
+    trace: {{synth: incast, ranks: {}}}
+    placement: {{pattern: striped, first_port: {}}}
+fabric: {{kind: namespaces, topology: {{single_switch: {{hosts: 8}}}}}}
+"""
+    experiment = parse_experiment(text.format(6, 0))
+    plan = resolve(experiment, load_jobs(experiment)).expected_plan("r")
+    assert sorted(rank.port for rank in plan.ranks()) == list(range(8))
+    told = mistakes_of(text.format(7, 0))
+    assert "jobs[1]: needs 7 ports, but only 6 are available" in told
+    assert "needs 6 ports, but only 4 are available" in mistakes_of(text.format(6, 2))
+
+
+def test_an_order_of_many_ranks_is_checked_in_linear_time() -> None:
+    order = list(range(65_536))
+    order[60_000] = order[50_000]
+    job = Job.model_validate(
+        {
+            "name": "a",
+            "trace": {"synth": "incast", "ranks": 65_536},
+            "placement": {"order": order},
+        }
+    )
+    started_ns = process_time_ns()
+    (mistake,) = check_jobs((job,))
+    # Comparing every rank with every other takes more than a minute.
+    assert process_time_ns() - started_ns < 20 * 10**9
+    assert mistake.found == "rank 50000 occurs twice"
 
 
 def test_an_experiment_that_is_written_with_all_defaults_can_be_read_again() -> None:

@@ -119,6 +119,9 @@ def test_messages_between_two_ranks_have_a_class_by_their_group() -> None:
         ClassRule(dscp=16, group=POINT_TO_POINT),
     )
     assert dscps_of({"job": programs}, *rules) == {("job", POINT_TO_POINT): 16}
+    by_op = ClassRule(dscp=24, op=CollectiveOp.SEND_RECV)
+    assert dscps_of({"job": programs}, by_op) == {("job", POINT_TO_POINT): 24}
+    assert set(dscps_of({"job": make_job(2, RING)}, by_op).values()) == {None}
 
 
 def test_collectives_that_share_queue_pairs_share_a_class() -> None:
