@@ -11,7 +11,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.config.simulation import Simulation
 from chakram.fabric.fabric_types.base import FabricKind
 from chakram.foundation.errors import ChakramError
-from chakram.foundation.units import exact_rate, exact_time
+from chakram.foundation.units import exact_rate, exact_time, format_share
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import Model, Name, Number, Rate, Time, Whole
 from chakram.switch.faults import FaultKind, LinkFault
@@ -81,8 +81,8 @@ class LinkFaultSettings(Model):
     link: str = Field(min_length=1, max_length=256, examples=["leaf0-spine0"])
     """Name of the link, from "chakram fabric show" or links.parquet."""
     direction: Literal["both", "up", "down"] = "both"
-    """Affected direction. both: both, as always for down and flap; up: away from hosts;
-    down: toward hosts."""
+    """Affected direction. both: both, as always for down and flap; up: from the first
+    node in the name of the link, usually away from hosts; down: the reverse."""
     at_ns: Time | None = Field(default=None, alias="at", examples=["100ms"])
     """Start time, from the start of the run. Default without when: 0."""
     when: Moment | None = Field(
@@ -156,8 +156,8 @@ class LinkFaultSettings(Model):
             "down": "down",
             "flap": f"flaps every {exact_time(self.period_ns or 0)}",
             "degrade": f"has {exact_rate(self.rate_bps or 0)}",
-            "loss": f"loses {self.probability or 0:.2%}",
-            "corruption": f"corrupts {self.probability or 0:.2%}",
+            "loss": f"loses {format_share(self.probability or 0)}",
+            "corruption": f"corrupts {format_share(self.probability or 0)}",
             "pause_storm": f"pauses classes {', '.join(map(str, self.classes))}",
         }[self.kind]
         begin = f"at {exact_time(self.at_ns or 0)}"

@@ -245,6 +245,11 @@ def format_time(time_ns: float) -> str:
     return f"{time_ns:.3g}ns"
 
 
+def format_share(share: float) -> str:
+    """Return a fraction in percent, e.g. ``1.00%``, and ``0.0005%`` if it is small."""
+    return f"{share:.2%}" if not 0 < share < 1e-4 else f"{100 * share:.3g}%"
+
+
 LARGEST_SIZE_BYTES = 1 << 50
 """Maximum size of one message or buffer: 1 PiB."""
 

@@ -21,6 +21,7 @@ from chakram.foundation.field_bounds import (
     Within,
     check_fields,
 )
+from chakram.foundation.units import format_share
 
 
 class FaultAction(IntEnum):
@@ -176,7 +177,9 @@ class PacketFault:
         """Return a short description of the fault."""
         where = "sent" if self.at_send else "received"
         which = (
-            f"number {self.nth}" if self.nth else f"{self.probability:.2%} at random"
+            f"number {self.nth}"
+            if self.nth
+            else f"{format_share(self.probability)} at random"
         )
         if self.count > 1:
             which += f" and the next {self.count - 1}"

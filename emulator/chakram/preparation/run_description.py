@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import chakram
 from chakram.config.jobs import TraceFiles
-from chakram.foundation.units import format_size
+from chakram.foundation.units import format_share, format_size
 from chakram.plan.isolated_collective import settings_alone
 from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan
@@ -136,7 +136,8 @@ def _banners(resolved: ResolvedRun, jobs: Sequence[LoadedJob]) -> tuple[str, ...
     banners = [*job_warnings(jobs), *resolved.warnings()]
     if experiment.faults.drop:
         banners.append(
-            f"fault: ports drop {experiment.faults.drop:.2%} of what they receive"
+            f"fault: ports drop {format_share(experiment.faults.drop)} of what they "
+            "receive"
         )
     banners += [
         f"fault: {each.fault().describe()}"

@@ -6,6 +6,7 @@ import pytest
 
 from chakram.config.experiment import parse_experiment
 from chakram.config.link_faults import LinkFaultSettings
+from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.switch.faults import FAULT_KINDS
 from tests.unit.config.texts import EXTERNAL, QUICKSTART, mistakes_of
 
@@ -112,6 +113,15 @@ def test_every_kind_is_said_in_words(kind: str) -> None:
     )
     assert fault.describe().startswith("link a ")
     assert fault.describe().endswith("with k 1, step 0")
+
+
+def test_rare_faults_are_not_described_as_none() -> None:
+    loss = LinkFaultSettings.model_validate(
+        {"kind": "loss", "link": "a", "probability": 1e-5}
+    )
+    assert loss.describe() == "link a loses 0.001% at 0ns"
+    drop = PacketFault(action=FaultAction.DROP, probability=2e-6)
+    assert drop.describe().startswith("drop 0.0002% at random of the data packets")
 
 
 def test_watchdog_and_quanta_are_of_switches_that_pause() -> None:

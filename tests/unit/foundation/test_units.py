@@ -14,6 +14,7 @@ from chakram.foundation.units import (
     exact_rate,
     exact_time,
     format_rate,
+    format_share,
     format_size,
     format_time,
     parse_byte_rate,
@@ -174,3 +175,19 @@ def test_sizes_in_tables_have_four_digits_and_the_unit_below(
 )
 def test_limits_are_written_exactly(text: str, wanted: str) -> None:
     assert text == wanted
+
+
+@pytest.mark.parametrize(
+    ("share", "wanted"),
+    [
+        (0, "0.00%"),
+        (1, "100.00%"),
+        (0.0125, "1.25%"),
+        (1e-4, "0.01%"),
+        (9.9e-5, "0.0099%"),
+        (1e-5, "0.001%"),
+        (2.5e-9, "2.5e-07%"),
+    ],
+)
+def test_small_shares_are_not_shown_as_zero(share: float, wanted: str) -> None:
+    assert format_share(share) == wanted
