@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from chakram.fabric.fabric_types.link_settings import LinksSettings
+from chakram.fabric.fabric_types.link_settings import (
+    LinksSettings,
+    with_given_queues,
+)
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
 from chakram.foundation.errors import FabricError
@@ -103,12 +106,60 @@ def test_core_links_have_own_settings_or_those_of_uplinks() -> None:
     assert rates(LINKS.model_copy(update={"core": None})) == {2 * 10**9}
 
 
+def test_only_a_fat_tree_has_links_of_cores() -> None:
+    for shape in SHAPES:
+        warnings = settings(shape).warnings(LINKS)
+        assert bool(warnings) == (shape != "fat_tree")
+        assert settings(shape).warnings(LinksSettings()) == []
+
+
+def test_a_fabric_of_real_switches_has_only_the_given_queue_limits() -> None:
+    links = LinksSettings.model_validate(
+        {
+            "host": {"rate": "1Gbit"},
+            "uplink": {"rate": "2Gbit", "queue": "1MiB"},
+            "core": {"rate": "4Gbit", "queue": "3MiB"},
+        }
+    )
+
+    def queues(shape: str, links: LinksSettings) -> set[tuple[str, int | None]]:
+        made = settings(shape)
+        given = with_given_queues(
+            made.to_topology(links), links, has_cores=made.has_cores
+        )
+        return {(link.b.node[:4], link.queue_bytes) for link in given.links}
+
+    assert queues("fat_tree", links) == {
+        ("pod0", None),
+        ("pod0", 1 << 20),
+        ("pod1", None),
+        ("pod1", 1 << 20),
+        ("core", 3 << 20),
+    }
+    uplinks = links.model_copy(update={"core": None})
+    assert ("core", 1 << 20) in queues("fat_tree", uplinks)
+    assert queues("clos", links) == {("leaf", None), ("spin", 1 << 20)}
+
+
 @pytest.mark.parametrize(
     ("shape", "more", "found"),
     [
         ("clos", {"uplinks": 1}, "1 uplinks do not reach 2 spines"),
         ("rail", {"spines": 3, "uplinks": 2}, "2 uplinks do not reach 3 spines"),
         ("torus", {"dimensions": [MAX_HOSTS, 2]}, f"make {2 * MAX_HOSTS} nodes"),
+        ("clos", {"leaves": 1024, "hosts_per_leaf": 1024}, "has 1048576 hosts"),
+        (
+            "clos",
+            {"leaves": 1024, "spines": 1024, "uplinks": 1024},
+            "has 1048576 links between switches",
+        ),
+        ("rail", {"servers": 16_384, "ports": 64}, "has 1048576 hosts"),
+        (
+            "fat_tree",
+            {"pods": 256, "leaves": 256, "hosts_per_leaf": 1024},
+            "has 67108864 hosts",
+        ),
+        ("fat_tree", {"pods": 256, "spines": 256, "cores": 256}, "has 16842752 links"),
         ("graph", {"hosts": ["a", "b", "c"]}, "host c: has 0 links"),
         ("graph", {"switches": ["s"]}, "there is no node 't'"),
         ("graph", {"switches": ["s", "t", "a"]}, "a is both a host and a switch"),

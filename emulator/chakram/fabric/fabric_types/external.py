@@ -284,9 +284,13 @@ class ExternalFabric(FabricKind):
             return None
         topology = self.topology.to_topology(self.links, self.port_names())
         return replace(
-            with_given_queues(topology, self.links),
+            with_given_queues(topology, self.links, has_cores=self.topology.has_cores),
             cuts_through=self.switches is not None and self.switches.cuts_through,
         )
+
+    def warnings(self) -> list[str]:
+        """Return warnings about settings without effect."""
+        return [] if self.topology is None else self.topology.warnings(self.links)
 
     @property
     def simulated_switches(self) -> SwitchesSettings | None:

@@ -41,7 +41,7 @@ from chakram.topology.common_topologies import LinkKind
 from chakram.topology.topology import EcnThresholds
 
 if TYPE_CHECKING:
-    from chakram.topology.topology import Topology
+    from chakram.topology.topology import Link, Topology
 
 # Seven senders with windows of 128 KiB can send to one port without loss.
 DEFAULT_QUEUE_BYTES = 2 << 20
@@ -238,22 +238,32 @@ def _check_ports(config_db: str, topology: Topology | None) -> list[Mistake]:
     ][:1]
 
 
-def with_given_queues(topology: Topology, links: LinksSettings) -> Topology:
+def with_given_queues(
+    topology: Topology, links: LinksSettings, *, has_cores: bool
+) -> Topology:
     """Return *topology* with queue limits only where *links* sets them.
 
     Kernel queues always have a limit, but the queue limits of real switches are
     unknown.
+
+    Args:
+        topology: The topology of a shape.
+        links: Settings of its links.
+        has_cores: Whether links above the second tier have the settings of cores.
     """
     uplinks = set(topology.uplinks())
+    leaves = {topology.switch_of(host) for host in topology.hosts}
+
+    def settings(link: Link) -> LinkSettings:
+        if link not in uplinks:
+            return links.host
+        is_core = has_cores and leaves.isdisjoint((link.a.node, link.b.node))
+        return links.core if links.core and is_core else links.uplink
+
     return replace(
         topology,
         links=tuple(
-            replace(
-                link,
-                queue_bytes=(
-                    links.uplink if link in uplinks else links.host
-                ).queue_bytes,
-            )
+            replace(link, queue_bytes=settings(link).queue_bytes)
             for link in topology.links
         ),
     )

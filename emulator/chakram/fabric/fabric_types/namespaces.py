@@ -167,10 +167,10 @@ class NamespaceFabric(LocalFabric):
         return f"{text}, MTU {self.mtu}"
 
     def warnings(self) -> list[str]:
-        """Return warnings about settings that apply to simulations only."""
+        """Return warnings about settings without effect, at all or in runs."""
+        warnings = self.topology.warnings(self.links)
         if self.switch == "model":
-            return []
-        warnings = []
+            return warnings
         if self.switches is not None:
             warnings.append(
                 "fabric.switches: simulated only; a run uses the kernel's switches "

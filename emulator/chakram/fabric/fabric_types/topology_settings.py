@@ -40,6 +40,12 @@ MAX_SWITCH_HOSTS = 65_536
 
 MAX_HOSTS = 16_384
 
+MAX_FABRIC_HOSTS = 1 << 17
+"""Hosts of a shape of several tiers. Experiments have no more ranks."""
+
+MAX_FABRIC_LINKS = 1 << 19
+"""Links between the switches of a shape, which take seconds to create."""
+
 Names = Sequence[str] | None
 
 
@@ -50,11 +56,13 @@ class Shape(Model, ABC):
         tiers: Number of tiers of switches.
         is_built: Whether namespace labs support the shape.
         has_uplinks: Whether the shape has links between switches.
+        has_cores: Whether the links of its third tier have their own settings.
     """
 
     tiers: ClassVar[int] = 2
     is_built: ClassVar[bool] = True
     has_uplinks: ClassVar[bool] = True
+    has_cores: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -72,6 +80,26 @@ class Shape(Model, ABC):
     def check(self) -> list[Mistake]:
         """Return the mistakes within the shape."""
         return []
+
+    def check_size(self, name: str, nlinks: int) -> list[Mistake]:
+        """Check the numbers of hosts and of links between switches.
+
+        Args:
+            name: Key of the shape.
+            nlinks: Number of links between switches.
+        """
+        return [
+            Mistake(
+                location=("fabric", "topology", name),
+                found=f"has {count} {what}",
+                hint=f"at most {most}",
+            )
+            for count, what, most in (
+                (self.nhosts, "hosts", MAX_FABRIC_HOSTS),
+                (nlinks, "links between switches", MAX_FABRIC_LINKS),
+            )
+            if count > most
+        ]
 
     def server_of(self, host: int) -> int:
         """Return the server that a host is a port of, by default the host itself."""
@@ -97,7 +125,7 @@ class GraphLink(Model):
     """A link of a graph."""
 
     ends: tuple[Name, Name] = Field(examples=[["h0", "s0"]])
-    """The two nodes."""
+    """The two nodes. A host comes first in the name of the link, else the first one."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
     """Rate of each direction. Default: that of links.host or links.uplink."""
     delay_ns: Time | None = Field(default=None, alias="delay")
@@ -239,8 +267,11 @@ class ClosShape(_ServerShape):
         return self.leaves * self.hosts_per_leaf
 
     def check(self) -> list[Mistake]:
-        """Check that every leaf reaches every spine."""
-        return _check_uplinks("clos", self.uplinks, self.spines)
+        """Check that every leaf reaches every spine, and the size."""
+        return [
+            *_check_uplinks("clos", self.uplinks, self.spines),
+            *self.check_size("clos", self.leaves * (self.uplinks or self.spines)),
+        ]
 
     def describe(self) -> str:
         """Return the shape as text."""
@@ -267,6 +298,7 @@ class FatTreeShape(_ServerShape):
     """Three tiers: pods of leaves and spines, and cores above them."""
 
     tiers: ClassVar[int] = 3
+    has_cores: ClassVar[bool] = True
 
     pods: Whole = Field(ge=1, le=256, examples=[2])
     """Pods."""
@@ -284,6 +316,11 @@ class FatTreeShape(_ServerShape):
     def nhosts(self) -> int:
         """Number of hosts of all pods."""
         return self.pods * self.leaves * self.hosts_per_leaf
+
+    def check(self) -> list[Mistake]:
+        """Check the size."""
+        links = self.pods * self.spines * (self.leaves + self.cores)
+        return self.check_size("fat_tree", links)
 
     def describe(self) -> str:
         """Return the shape as text."""
@@ -326,8 +363,11 @@ class RailShape(Shape):
         return self.servers * self.ports
 
     def check(self) -> list[Mistake]:
-        """Check that every leaf reaches every spine."""
-        return _check_uplinks("rail", self.uplinks, self.spines)
+        """Check that every leaf reaches every spine, and the size."""
+        return [
+            *_check_uplinks("rail", self.uplinks, self.spines),
+            *self.check_size("rail", self.ports * (self.uplinks or self.spines)),
+        ]
 
     def describe(self) -> str:
         """Return the shape as text."""
@@ -488,6 +528,17 @@ class TopologySettings(Model):
     def tiers(self) -> int:
         """Number of tiers of switches."""
         return 1 if self.shape is None else self.shape.tiers
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether the shape has links with the settings of ``links.core``."""
+        return self.shape is not None and self.shape.has_cores
+
+    def warnings(self, links: LinksSettings) -> list[str]:
+        """Return warnings about settings of links that the shape does not have."""
+        if links.core is None or self.has_cores:
+            return []
+        return ["fabric.links.core: has no effect, because only a fat_tree has cores"]
 
     def describe(self) -> str:
         """Return the shape as text."""
