@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.foundation.units import about_size, format_size, format_time
-from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
+from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.opcodes import RNR_TIMER_NS
 from chakram.switch.headroom import LinkEnd, ns3_overrun_bytes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def experiment_warnings(experiment: Experiment, transport: TransportPlan) -> list[str]:
     """Return warnings about settings that may have unexpected effects."""
     warnings = experiment.fabric.warnings()
+    warnings += _unused_key_warnings(experiment)
     warnings += _dilation_warnings(experiment)
     warnings += _loss_warnings(experiment)
     warnings += _rate_warnings(experiment)
@@ -29,6 +30,28 @@ def experiment_warnings(experiment: Experiment, transport: TransportPlan) -> lis
     name = experiment.transport.congestion_control.name
     if CONTROLS.load(name).wants_cnps:
         warnings += _mark_warnings(experiment, name)
+    return warnings
+
+
+def _unused_key_warnings(experiment: Experiment) -> list[str]:
+    """Warn about keys of jobs that have no effect with other keys."""
+    warnings = []
+    for index, job in enumerate(experiment.jobs):
+        compute, placement = job.compute, job.placement
+        unused = {
+            "compute.peak": (compute.peak_flops, "from: roofline"),
+            "compute.memory": (compute.memory_bytes_per_s, "from: roofline"),
+            "placement.local_rate": (placement.local_rate_bps, "same_host: skip"),
+        }
+        used = {
+            "from: roofline": compute.source == "roofline",
+            "same_host: skip": placement.same_host == "skip",
+        }
+        warnings += [
+            f"jobs[{index}].{key}: has no effect without {needed}"
+            for key, (value, needed) in unused.items()
+            if value is not None and not used[needed]
+        ]
     return warnings
 
 
@@ -126,7 +149,7 @@ def _headroom_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]
     if profile.name != "ns3" or fabric.nports is None:
         return []
     topology = fabric.to_topology(fabric.nports)
-    packet_bytes = plan.path_mtu + PACKET_OVERHEAD_BYTES
+    packet_bytes = plan.path_mtu + overhead_bytes_of(fabric.family)
 
     def overrun_bytes(link: Link) -> int:
         end = LinkEnd(rate_bps=link.rate_bps, delay_ns=link.delay_ns)
@@ -150,7 +173,7 @@ def _queue_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
     """Warn about a link whose queue cannot hold a full packet."""
     fabric = experiment.fabric
     topology = None if fabric.nports is None else fabric.to_topology(fabric.nports)
-    packet_bytes = plan.path_mtu + PACKET_OVERHEAD_BYTES
+    packet_bytes = plan.path_mtu + overhead_bytes_of(fabric.family)
     for link in () if topology is None else topology.links:
         if link.queue_bytes is not None and link.queue_bytes < packet_bytes:
             return [

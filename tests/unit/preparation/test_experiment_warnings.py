@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from chakram.config.experiment import load_experiment
-from chakram.preparation.resolved_run import load_run
+from chakram.config.experiment import load_experiment, parse_experiment
+from chakram.preparation.resolved_run import load_run, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,3 +52,48 @@ def test_a_degraded_link_that_is_no_slower_is_warned_about(tmp_path: Path) -> No
             "faults.links[1]",
             "faults.links[2]",
         ]
+
+
+EXPERIMENT = """
+version: 1
+name: some
+jobs:
+  - name: a
+    trace: {{synth: incast, ranks: 4}}
+    compute: {{from: {compute}, peak: 1 TFLOPS, memory: 1 TB/s}}
+    placement: {{same_host: {path}, local_rate: 1Gbit}}
+fabric:
+  kind: namespaces
+  topology: {{single_switch: {{hosts: 4}}}}
+  links: {{host: {{rate: 1Gbit, queue: {queue}B}}}}
+  addressing: {addressing}
+"""
+
+
+def told(
+    *,
+    compute: str = "roofline",
+    path: str = "skip",
+    queue: int = 1 << 20,
+    addressing: str = "ipv4",
+) -> list[str]:
+    text = EXPERIMENT.format(
+        compute=compute, path=path, queue=queue, addressing=addressing
+    )
+    return resolve(parse_experiment(text)).warnings()
+
+
+def test_keys_that_need_another_key_are_warned_about() -> None:
+    assert told() == []
+    assert told(compute="trace", path="fabric") == [
+        "jobs[0].compute.peak: has no effect without from: roofline",
+        "jobs[0].compute.memory: has no effect without from: roofline",
+        "jobs[0].placement.local_rate: has no effect without same_host: skip",
+    ]
+
+
+def test_packets_of_ipv6_need_longer_queues() -> None:
+    assert told(queue=4096 + 58) == []
+    assert told(queue=4096 + 78, addressing="ipv6") == []
+    (warning,) = told(queue=4096 + 77, addressing="ipv6")
+    assert "holds no packet of 4174 bytes" in warning
