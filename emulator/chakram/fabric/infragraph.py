@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from chakram.fabric.fabric_types.topology_settings import MOST_PARALLEL
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import exact_rate, exact_time
 from chakram.settings.located_errors import from_validation, report
-from chakram.settings.quantities import Model
+from chakram.settings.quantities import BOUNDS, LARGEST_RATE_BPS, Model
 from chakram.settings.yaml_document import parse_document
 from chakram.topology.common_topologies import LinkKind, LinkNamer
 from chakram.topology.topology import Topology, check_topology
@@ -300,6 +301,7 @@ class _Reader:
             return name.replace(" ", "_")
 
         places = sorted(self._used, key=key)
+        self._check_names(places, node)
         hosts = dict.fromkeys(node(each) for each in places if self._is_host(each))
         switches = dict.fromkeys(
             node(each) for each in places if not self._is_host(each)
@@ -318,6 +320,25 @@ class _Reader:
                 "edges", text, "describe a fabric of hosts, switches and links"
             )
         return topology
+
+    def _check_names(
+        self, places: Sequence[_Place], node: Callable[[_Place], str]
+    ) -> None:
+        """Refuse two nodes of one name, which would become one node."""
+        owners: dict[tuple[str, bool], str] = {}
+        for place in places:
+            is_host = self._is_host(place)
+            owner = f"{place.instance}[{place.index}]"
+            if is_host:
+                owner += f", {place.component}[{place.number}]"
+            name = node(place)
+            other = owners.setdefault((name, is_host), owner)
+            if other != owner:
+                raise self._error(
+                    "instances",
+                    f"{other} and {owner} are both called {name!r} in a fabric",
+                    "rename an instance",
+                )
 
     def _values(self, link: _Link) -> tuple[int | None, int]:
         """Return rate and delay of a link."""
@@ -338,6 +359,12 @@ class _Reader:
                     "e.g. gigabits_per_second: 100",
                 )
             rate_bps = int(Decimal(str(value)) * factor * _GIGA)
+            if rate_bps > LARGEST_RATE_BPS:
+                raise self._error(
+                    f"{where}: bandwidth",
+                    f"{exact_rate(rate_bps)} is not a valid network rate",
+                    BOUNDS["rate"],
+                )
         latency = None if link.physical is None else link.physical.latency
         if latency is not None:
             value = getattr(latency, latency.choice)
@@ -425,8 +452,10 @@ def graph_section(topology: Topology) -> dict[str, Any]:
             entry["rate"] = exact_rate(link.rate_bps)
         if link.delay_ns:
             entry["delay"] = exact_time(link.delay_ns)
-        if links and {**links[-1], "count": 1} == {**entry, "count": 1}:
-            links[-1]["count"] = links[-1].get("count", 1) + 1
+        last = links[-1] if links else {}
+        count = last.get("count", 1)
+        if {**last, "count": 1} == {**entry, "count": 1} and count < MOST_PARALLEL:
+            last["count"] = count + 1
         else:
             links.append(entry)
     return {

@@ -164,6 +164,11 @@ def test_cards_are_hosts_and_instances_with_ports_are_switches() -> None:
             {"choice": "ms", "ms": math.inf},
             "links[1].physical.latency.ms",
         ),
+        (
+            ("links", 1, "physical", "bandwidth", "gigabytes_per_second"),
+            20_000,
+            "links: up: bandwidth: 160Tbit is not a valid network rate (1kbit to 100T",
+        ),
     ],
 )
 def test_unsupported_infragraph_is_refused(
@@ -180,11 +185,53 @@ def test_unsupported_infragraph_is_refused(
     assert "f.yaml" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "text"),
+    [
+        ("leaf1", "spine", "leaf[1] and leaf1[0] are both called 'leaf1'"),
+        (
+            "host0-nic0",
+            "host",
+            "host[0], nic[0] and host0-nic0[0], nic[0] are both called 'host0-nic0'",
+        ),
+    ],
+)
+def test_two_nodes_of_one_name_are_not_merged(name: str, old: str, text: str) -> None:
+    data = document()
+    data["instances"].append({"name": name, "device": "switch", "count": 1})
+    component = "port"
+    if old == "host":
+        data["devices"].append(
+            {
+                "name": "box",
+                "components": [{"name": "nic", "count": 1, "choice": "nic"}],
+            }
+        )
+        data["instances"][-1]["device"] = "box"
+        component = "nic"
+    data["edges"].append(
+        {
+            "ep1": {"instance": name, "component": f"{component}[0]"},
+            "ep2": {"instance": "sides", "component": "port[0]"},
+            "scheme": "one2one",
+            "link": "up",
+        }
+    )
+    data["instances"].append({"name": "sides", "device": "switch", "count": 1})
+    with pytest.raises(ConfigError) as caught:
+        read(data)
+    assert text in str(caught.value)
+    assert "(rename an instance)" in str(caught.value)
+
+
 SHAPES = [
     leaf_spine(2, 2, 2, uplinks=3, host=HOST, uplink=UPLINK),
     fat_tree(2, 2, 2, 2, 1, host=HOST, uplink=UPLINK, core=CORE),
     rails(2, 2, 2, uplinks=2, host=LinkKind(), uplink=UPLINK),
+    # More parallel links than one entry of a graph may have.
+    leaf_spine(2, 1, 1, uplinks=130, host=HOST, uplink=UPLINK),
 ]
+IDS = ["clos", "fat tree", "rails", "parallel links"]
 
 
 def facts(topology: Topology) -> tuple[object, ...]:
@@ -196,12 +243,12 @@ def facts(topology: Topology) -> tuple[object, ...]:
     return topology.hosts, topology.switches, links
 
 
-@pytest.mark.parametrize("topology", SHAPES, ids=["clos", "fat tree", "rails"])
+@pytest.mark.parametrize("topology", SHAPES, ids=IDS)
 def test_written_infragraph_is_read_back(topology: Topology) -> None:
     assert facts(read(to_infragraph(topology, "x"))) == facts(topology)
 
 
-@pytest.mark.parametrize("topology", SHAPES, ids=["clos", "fat tree", "rails"])
+@pytest.mark.parametrize("topology", SHAPES, ids=IDS)
 def test_a_fabric_is_a_graph_of_an_experiment(topology: Topology) -> None:
     section = TopologySettings.model_validate({"graph": graph_section(topology)})
     assert section.check() == []

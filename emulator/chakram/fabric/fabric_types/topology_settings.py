@@ -40,6 +40,9 @@ MAX_SWITCH_HOSTS = 65_536
 
 MAX_HOSTS = 16_384
 
+MOST_PARALLEL = 64
+"""Parallel links of one entry of a graph."""
+
 MAX_FABRIC_HOSTS = 1 << 17
 """Hosts of a shape of several tiers. Experiments have no more ranks."""
 
@@ -130,7 +133,7 @@ class GraphLink(Model):
     """Rate of each direction. Default: that of links.host or links.uplink."""
     delay_ns: Time | None = Field(default=None, alias="delay")
     """Propagation delay. Default: that of links.host or links.uplink."""
-    count: Whole = Field(default=1, ge=1, le=64)
+    count: Whole = Field(default=1, ge=1, le=MOST_PARALLEL)
     """Parallel links."""
 
 
