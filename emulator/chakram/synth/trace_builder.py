@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 from chakram.collectives.groups import GroupDescription, ProcessGroup
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import ConfigError
+from chakram.foundation.units import LONGEST_TIME_NS, exact_time, format_time
 from chakram.trace.alike_ranks import AlikeRanks
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
@@ -104,6 +106,7 @@ class RankSynthesizer:
 
     def __init__(self, kind: str, rank: int, roofline: Roofline) -> None:
         self.rank = rank
+        self._kind = kind
         self._roofline = roofline
         self._builder = TraceGraphBuilder(rank=rank, source=f"synth:{kind}.{rank}")
 
@@ -117,11 +120,22 @@ class RankSynthesizer:
         duration_ns: int | None = None,
         stream: int | None = None,
     ) -> After:
-        """Add a computation. *duration_ns* overrides the roofline."""
+        """Add a computation. *duration_ns* overrides the roofline.
+
+        Raises:
+            ConfigError: If it takes longer than a trace allows.
+        """
         if duration_ns is None:
             duration_ns = self._roofline.duration_ns(
                 ops=ops, touched_bytes=touched_bytes
             )
+            if duration_ns > LONGEST_TIME_NS:
+                raise ConfigError(
+                    f"{self._kind}: peak",
+                    f"{name} would take {format_time(duration_ns)}",
+                    "raise peak and memory, or reduce the model: a computation takes "
+                    f"at most {exact_time(LONGEST_TIME_NS)}",
+                )
         return self._add(
             NodeKind.COMPUTE,
             name,
@@ -204,9 +218,16 @@ class RankSynthesizer:
 
     def _add(self, kind: NodeKind, name: str, after: After, **columns: Any) -> After:
         node_id = len(self._builder)
-        self._builder.add(
-            node_id=node_id, kind=kind, name=name, dependencies=after, **columns
-        )
+        try:
+            self._builder.add(
+                node_id=node_id, kind=kind, name=name, dependencies=after, **columns
+            )
+        except OverflowError:
+            raise ConfigError(
+                self._kind,
+                f"{name} has 2^63 operations or bytes, or more",
+                "reduce the model, or its tokens",
+            ) from None
         return (node_id,)
 
     def graph(self) -> TraceGraph:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.foundation.errors import ConfigError
 from chakram.synth import inference, layers, patterns, pipeline, training
 from chakram.synth.pipeline import (
     all_forward_all_backward,
@@ -128,6 +129,22 @@ def test_times_are_operations_at_the_peak() -> None:
     assert by_name["layer0.backward.expert"].num_ops == 2 * expert.num_ops
     attention = by_name["layer0.forward.attention"]
     assert attention.num_ops == 8 * 512 * 256**2 + 4 * 512 * 512 * 256
+
+
+def test_a_computation_that_is_too_long_or_too_large_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        graph("dense", dp=1, layers=1, peak="1kFLOPS", hidden=1 << 16)
+    assert "dense: peak: layer0.forward.attention would take" in str(caught.value)
+    with pytest.raises(ConfigError, match=r"2\^63 operations or bytes"):
+        graph(
+            "inference",
+            phase="prefill",
+            batch=1 << 20,
+            context=1 << 24,
+            layers=1,
+            peak="1000000PFLOPS",
+            memory="100000TB/s",
+        )
 
 
 def test_memory_may_be_slower_than_computing() -> None:
