@@ -187,8 +187,9 @@ def ports_needed(jobs: Sequence[LoadedJob]) -> int:
         placement = job.placement
         count = -(-job.nranks // placement.ranks_per_port)
         if placement.ports is not None:
+            # A name stands for at least one port.
             numbers = [port for port in placement.ports if isinstance(port, int)]
-            needed = max(needed, max(numbers, default=-1) + 1)
+            needed = max(needed, len(placement.ports), max(numbers, default=-1) + 1)
             continue
         first = needed if placement.first_port is None else placement.first_port
         needed = max(needed, first + count)

@@ -176,6 +176,8 @@ def test_ports_needed_counts_shared_ports_and_gaps() -> None:
     behind = replace(job, placement=replace(job.placement, first_port=3))
     assert ports_needed([shared, behind]) == 7
     assert ports_needed([shared, job]) == 6
+    names = replace(job, placement=replace(job.placement, ports=("h0", "h1", "h2")))
+    assert ports_needed([names]) == 3
 
 
 def test_loopback_has_as_many_ports_as_needed() -> None:
@@ -183,6 +185,15 @@ def test_loopback_has_as_many_ports_as_needed() -> None:
     summary = summary_of(parse_experiment(text))
     assert summary.ports == 4
     assert summary.least_iteration_ns is None
+
+
+def test_loopback_has_the_ports_that_a_placement_names() -> None:
+    head = EXPERIMENT[: EXPERIMENT.index("fabric:")] + "fabric: {kind: loopback}\n"
+    experiment = parse_experiment(
+        head, overrides={"jobs[0].placement": "{ports: [h3, h1, h2, h0]}"}
+    )
+    plan = planned_run(experiment, load_jobs(experiment), "r")
+    assert [rank.port for rank in plan.ranks()] == [3, 1, 2, 0]
 
 
 def test_external_ports_come_from_the_experiment_file() -> None:
