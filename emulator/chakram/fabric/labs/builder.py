@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MODEL_SWITCH = "switch"
-"""Name of the only switch namespace of a lab with modeled switches."""
-
 _BRIDGE = "br0"
 
 
@@ -71,7 +68,7 @@ def build_lab(spec: LabSpec) -> BuiltLab:
         host: host_sysctls(spec.addressing) for host in spec.topology.hosts
     }
     if spec.forwarding == "model":
-        settings[MODEL_SWITCH] = switch_sysctls(spec.addressing, spec.seed, 0)
+        settings[spec.model_switch] = switch_sysctls(spec.addressing, spec.seed, 0)
     else:
         # On links without a rate, latency matters most, and moving packets to another
         # core increases it.
@@ -111,6 +108,7 @@ class _Builder:
         self._namespaces = namespaces
         self._hosts = frozenset(spec.topology.hosts)
         self._model = spec.forwarding == "model"
+        self._model_interfaces = spec.model_interfaces()
         self._silent = spec.addressing == IPV6
         self._next_index = dict.fromkeys(namespaces, FIRST_INDEX + 1)
         self._routed = {each.link: each for each in addresses.routed_links}
@@ -181,7 +179,8 @@ class _Builder:
         near_port = self._add_port(host, host.node, HOST_INTERFACE)
         if self._model:
             # Host names are unique, but port names only within a switch.
-            far_port = self._add_port(far, MODEL_SWITCH, host.node)
+            interface = self._model_interfaces[host.node]
+            far_port = self._add_port(far, self._spec.model_switch, interface)
         else:
             far_port = self._add_port(far, far.node, far.port)
         requests[far_port.namespace].append(

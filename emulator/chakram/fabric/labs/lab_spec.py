@@ -17,6 +17,7 @@ from chakram.foundation.errors import FabricError
 from chakram.foundation.field_bounds import Declared, declared, declared_fields
 from chakram.foundation.ip_addresses import FAMILIES
 from chakram.switch.profiles import Profile
+from chakram.topology.common_topologies import switch_names
 from chakram.topology.topology import Topology, check_topology
 
 LIFETIMES = ("run", "up")
@@ -30,6 +31,14 @@ _T = TypeVar("_T")
 # The longest path in a lab's directory is a socket path, which may have at most 107
 # bytes. Names are lower case, because they become part of host names in reports.
 _LAB_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
+
+MODEL_SWITCH = "switch"
+"""Name of the only switch namespace of a lab with modeled switches."""
+
+# Linux: IFNAMSIZ is 16 including the final zero. The other names are the loopback
+# interface, and folders of sysctls beside those of interfaces.
+_LONGEST_INTERFACE = 15
+_NO_INTERFACES = frozenset({"lo", "all", "default"})
 
 # Minimum and maximum MTU of a veth device.
 _MTU_RANGE = (576, 65535)
@@ -105,6 +114,29 @@ class LabSpec:
                     where, f"unknown {name} {value!r}", f"one of {', '.join(known)}"
                 )
 
+    @property
+    def model_switch(self) -> str:
+        """Name of the switch namespace with modeled switches, which no host has."""
+        (name,) = switch_names([MODEL_SWITCH], self.topology.hosts)
+        return name
+
+    def model_interfaces(self) -> dict[str, str]:
+        """Return the interface of each host in the namespace of modeled switches.
+
+        An interface has the name of its host, or ``port`` and a number if that is no
+        valid name of an interface.
+        """
+        hosts = frozenset(self.topology.hosts)
+        names: dict[str, str] = {}
+        for number, host in enumerate(self.topology.hosts):
+            name = host
+            if len(host) > _LONGEST_INTERFACE or host in _NO_INTERFACES:
+                name = f"port{number}"
+                while name in hosts:
+                    name += "-"
+            names[host] = name
+        return names
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
@@ -167,7 +199,7 @@ class LabState:
         mtu: As specified.
         directory: The lab's own directory: sockets, process files, the holder's log.
         hosts: Its hosts, in the order of the topology.
-        switches: Its switches. ``model`` forwarding has only one switch, named
+        switches: Its switches. ``model`` forwarding has only one switch, usually named
             ``switch``, with the other ends of all host links.
         notes: Parts of the specification that this kernel does not support, one
             sentence each.

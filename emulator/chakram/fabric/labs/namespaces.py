@@ -178,8 +178,13 @@ def make_namespaces(
                 descriptor = os.open(
                     "/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC
                 )
+                try:
+                    netlink = NetlinkSocket(name)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
                 made[name] = Namespace(
-                    name=name, descriptor=descriptor, netlink=NetlinkSocket(name)
+                    name=name, descriptor=descriptor, netlink=netlink
                 )
                 made[name].netlink.execute(
                     [set_link(LOOPBACK_INDEX, up=True, what="interface lo")]

@@ -70,8 +70,11 @@ class LabSwitches:
         self._fabric = SwitchFabric(topology, spec.profile, ecn=True, seed=spec.seed)
         frame_bytes = spec.mtu + _ETHERNET_BYTES
         places = min(_MOST_PLACES, _MEMORY_BYTES // frame_bytes)
+        interfaces = spec.model_interfaces()
         self.frames: SocketFrames = open_frames(
-            topology.hosts, frame_bytes=frame_bytes, places=places + _SPARE_PLACES
+            [interfaces[host] for host in topology.hosts],
+            frame_bytes=frame_bytes,
+            places=places + _SPARE_PLACES,
         )
         self._sampler = LinkSampler(self._fabric.model)
         addresses = plan_addresses(topology, spec.addressing)

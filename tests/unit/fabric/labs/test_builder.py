@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.fabric.labs import builder, built_lab
-from chakram.fabric.labs.builder import MODEL_SWITCH, build_lab
+from chakram.fabric.labs.builder import build_lab
 from chakram.fabric.labs.built_lab import BuiltLab
-from chakram.fabric.labs.lab_spec import LabSpec
+from chakram.fabric.labs.lab_spec import MODEL_SWITCH, LabSpec
 from chakram.fabric.labs.namespaces import Namespace, Sysctl
 from chakram.foundation.errors import FabricError
+from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
 from tests.leaf_spines import clos
 from tests.unit.fabric.netlink_messages import (
@@ -302,6 +303,27 @@ def test_one_process_replaces_all_switches(kernel: Kernel) -> None:
     ]
     assert lab.notes == ("a note of the kernel",)
     assert kernel.awaited == [MODEL_SWITCH]
+
+
+def test_modeled_switches_have_ports_for_hosts_of_any_name(kernel: Kernel) -> None:
+    hosts = ("switch", "lo", "a-name-of-16-let", "port1", "a-name-of-15-le")
+    lab = build_lab(spec(single_switch(5, MBIT, names=hosts), forwarding="model"))
+
+    assert list(kernel.settings) == [*hosts, "switch-switch"]
+    assert {
+        host: lab.ports[lab_link.other_end(host)].interface
+        for host in hosts
+        for lab_link in [single_switch(5, MBIT, names=hosts).host_link(host)]
+    } == {
+        "switch": "switch",
+        "lo": "port1-",
+        "a-name-of-16-let": "port2",
+        "port1": "port1",
+        "a-name-of-15-le": "a-name-of-15-le",
+    }
+    assert set(links_of(kernel.asked("switch-switch"))) == {
+        *("switch", "port1-", "port2", "port1", "a-name-of-15-le")
+    }
 
 
 def test_captured_host_and_its_switch_split_bursts(kernel: Kernel) -> None:

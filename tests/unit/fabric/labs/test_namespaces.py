@@ -1,0 +1,31 @@
+"""Creation of the namespaces of a lab, without privileges."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from chakram.fabric.labs import namespaces
+from chakram.fabric.labs.namespaces import make_namespaces
+from chakram.foundation.errors import FabricError
+
+
+def test_no_descriptor_remains_if_there_is_no_routing_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def too_many(name: str) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(namespaces, "unshare", lambda _: None)
+    monkeypatch.setattr(namespaces, "NetlinkSocket", too_many)
+    before = sorted(os.listdir("/proc/self/fd"))
+
+    with pytest.raises(FabricError) as caught:
+        make_namespaces({"h0": (), "h1": ()})
+
+    assert "namespace 1 of 2" in caught.value.found
+    assert "ulimit -n" in str(caught.value)
+    assert len(sorted(Path("/proc/self/fd").iterdir())) == len(before)
