@@ -106,6 +106,29 @@ def test_agents_on_other_machines_need_certificates() -> None:
     assert "\n" not in told
 
 
+@pytest.mark.parametrize(
+    ("agent", "is_local"),
+    [
+        ("unix:/run/agent.sock", True),
+        ("127.0.0.2:7411", True),
+        ("localhost:7411", True),
+        ("[::1]:7411", True),
+        ("127.example.com:7411", False),
+        ("localhost.example.com:7411", False),
+        ("[2001:db8::1]:7411", False),
+    ],
+)
+def test_only_addresses_of_this_machine_need_no_certificates(
+    agent: str, is_local: bool
+) -> None:
+    text = "\n".join(line for line in EXTERNAL.splitlines() if "tls:" not in line)
+    text = text.replace("192.0.2.11:7411", agent)
+    if is_local:
+        parse_experiment(text)
+    else:
+        assert f"{agent} is on another machine" in mistakes_of(text)
+
+
 def test_the_smallest_mtu_of_all_ports_decides() -> None:
     text = EXTERNAL.replace("p1}", "p1, mtu: 1500}") + "transport: {path_mtu: 4096}\n"
     assert "the fabric's MTU of 1500 (use at most 1024, or" in mistakes_of(text)

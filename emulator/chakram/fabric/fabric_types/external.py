@@ -42,7 +42,7 @@ from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import family_of
 from chakram.plan.bound_queue_pairs import VERBS
 from chakram.plan.port_plan import PortPlan
-from chakram.settings.addresses import Prefix, prefix
+from chakram.settings.addresses import Prefix, is_on_this_machine, prefix
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import problem, resolved_path
 from chakram.switch.ecmp import DrawnPaths, EcmpHash
@@ -477,8 +477,7 @@ def _check_tls(fabric: ExternalFabric) -> list[Mistake]:
             hint="create certificates with chakram certs and name them in fabric.tls",
         )
         for index, host in enumerate(fabric.hosts)
-        if host.agent is not None
-        and not host.agent.startswith(("unix:", "127.", "localhost:", "[::1]:"))
+        if host.agent is not None and not is_on_this_machine(host.agent)
     ]
 
 
