@@ -187,6 +187,9 @@ def test_hosts_of_a_graph_are_captured_by_their_names() -> None:
     assert fabric("graph", capture=["b"]).check() == []
     (mistake,) = fabric("graph", capture=["h0"]).check()
     assert "'h0'" in mistake.found
+    (mistake,) = fabric("graph", capture=["b", "a", "b"]).check()
+    assert mistake.found == "host 'b' is listed twice"
+    assert mistake.path == "fabric.capture[2]"
 
 
 def test_more_links_than_addresses_are_reported() -> None:

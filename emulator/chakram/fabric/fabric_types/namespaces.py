@@ -452,12 +452,14 @@ def _check_captures(fabric: NamespaceFabric) -> list[Mistake]:
     count = fabric.topology.hosts
     graph = fabric.topology.graph
     hosts = set(graph.hosts) if graph else {f"h{number}" for number in range(count)}
-    return [
-        Mistake(
-            location=("fabric", "capture", index),
-            found=f"there is no host {name!r}",
-            hint="use hosts of graph" if graph else f"use h0 to h{count - 1}",
-        )
-        for index, name in enumerate(fabric.capture)
-        if count and name not in hosts
-    ]
+    mistakes = []
+    for index, name in enumerate(fabric.capture):
+        location = ("fabric", "capture", index)
+        if count and name not in hosts:
+            hint = "use hosts of graph" if graph else f"use h0 to h{count - 1}"
+            mistakes.append(Mistake(location, f"there is no host {name!r}", hint))
+        elif name in fabric.capture[:index]:
+            # Two captures would write one file.
+            found = f"host {name!r} is listed twice"
+            mistakes.append(Mistake(location, found, "name every host once"))
+    return mistakes
