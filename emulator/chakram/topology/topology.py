@@ -144,7 +144,8 @@ class Topology:
     _links_of: dict[str, tuple[Link, ...]] = field(
         init=False, repr=False, compare=False
     )
-    _hosts: frozenset[str] = field(init=False, repr=False, compare=False)
+    # Number of each host.
+    _hosts: dict[str, int] = field(init=False, repr=False, compare=False)
     # Hops from every switch to one switch, filled on demand. A simulation of 1,024
     # hosts queries a million pairs of hosts, but few distinct switches.
     _distances: dict[str, dict[str, int]] = field(
@@ -168,7 +169,8 @@ class Topology:
                 found.setdefault(end.node, []).append(link)
         links_of = {node: tuple(links) for node, links in found.items()}
         object.__setattr__(self, "_links_of", links_of)
-        object.__setattr__(self, "_hosts", frozenset(self.hosts))
+        numbers = {host: number for number, host in enumerate(self.hosts)}
+        object.__setattr__(self, "_hosts", numbers)
 
     def links_of(self, node: str) -> tuple[Link, ...]:
         """Return the links of a host or switch.
@@ -226,7 +228,7 @@ class Topology:
     def hosts_of(self, switch: str) -> tuple[str, ...]:
         """Return the hosts connected to *switch*, in the order of ``hosts``."""
         near = {link.other_end(switch).node for link in self.links_of(switch)}
-        return tuple(host for host in self.hosts if host in near)
+        return tuple(sorted(near & self._hosts.keys(), key=self._hosts.__getitem__))
 
     def equal_cost(self) -> dict[PortRef, str]:
         """Return the equal-cost group of each switch port that belongs to a group.

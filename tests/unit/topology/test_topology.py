@@ -22,6 +22,13 @@ def test_paths_between_leaves_are_one_per_spine() -> None:
     ]
 
 
+def test_hosts_of_a_switch_are_in_the_order_of_all_hosts() -> None:
+    topology = clos(2, 1, 6, GBIT, GBIT)
+    mixed = replace(topology, links=topology.links[::-1])
+    assert mixed.hosts_of("leaf1") == ("h6", "h7", "h8", "h9", "h10", "h11")
+    assert mixed.hosts_of("spine0") == ()
+
+
 def test_path_inside_a_leaf_does_not_climb() -> None:
     topology = clos(2, 2, 2, GBIT, GBIT)
 
