@@ -51,7 +51,9 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
             f"use at least {format_size(path_mtu)}, better 64KiB",
         )
     if transport.source_ports != "flow_label":
-        yield from _check_source_ports(transport.source_ports, fabric.udp_port)
+        yield from _check_source_ports(
+            transport.source_ports, fabric.receiving_udp_ports
+        )
     most = largest_burst(path_mtu, family)
     burst = transport.max_burst_packets
     if burst is not None and burst > most:
@@ -136,13 +138,18 @@ def check_transport_itself(transport: Transport) -> list[Mistake]:
     ]
 
 
-def _check_source_ports(listed: Sequence[int], udp_port: int) -> Iterator[Mistake]:
+def _check_source_ports(listed: Sequence[int], receiving: range) -> Iterator[Mistake]:
     where: Location = ("transport", "source_ports")
     twice = sorted(port for port, times in Counter(listed).items() if times > 1)
-    if udp_port in listed:
+    for udp_port in receiving:
+        if udp_port not in listed:
+            continue
         yield Mistake(
             where,
-            f"{udp_port} is fabric.udp_port, the destination port of packets",
+            f"{udp_port} is fabric.udp_port, the destination port of packets"
+            if udp_port == receiving.start
+            else f"{udp_port} is a destination port of packets, one of "
+            f"{receiving.start} to {receiving.stop - 1}",
             "remove it from the list",
         )
     if twice:

@@ -254,12 +254,15 @@ def override(
     where = option or option_text(path, value)
     parsed = _parsed(value, where)
     parts: list[str | int] = [
-        int(part) if part.isdecimal() else part
+        int(part) if re.fullmatch("[0-9]{1,6}", part) else part
         for part in re.sub(r"\[([0-9]{1,6})\]", r".\1", path).split(".")
     ]
     here: Any = document.data
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
+        if isinstance(here, dict) and isinstance(part, int) and str(part) in here:
+            # Keys may be numbers, such as those of process groups.
+            part = parts[number] = str(part)
         if isinstance(here, dict) and isinstance(part, str) and part:
             # A key that the user sets may be missing from the file.
             if not last and not isinstance(here.get(part), dict | list):

@@ -255,12 +255,33 @@ def test_overrides_replace_what_the_file_says() -> None:
     assert experiment.predict == ("bound", "simulate")
 
 
+def test_overrides_replace_groups_whose_names_are_numbers() -> None:
+    text = QUICKSTART.replace(
+        "{synth: moe, ranks: 8, ep: 4, dp: 2, layers: 4}",
+        "{path: x, replicate: 8, dimensions: {tp: 4, dp: 2}, groups: {'1': tp}}",
+    )
+    (job,) = parse_experiment(text, overrides={"jobs[0].trace.groups.1": "dp"}).jobs
+    assert isinstance(job.trace, TraceFiles)
+    assert job.trace.groups == {"1": ("dp",)}
+
+
+def test_source_ports_are_no_ports_that_a_loopback_fabric_receives_on() -> None:
+    fabric = "{kind: loopback, addressing: %s, ports: 8}"
+    overrides = {"transport.source_ports": "[4798]", "collectives": "{}"}
+    text = QUICKSTART[: QUICKSTART.index("fabric:")]
+    parse_experiment(text, overrides={**overrides, "fabric": fabric % "ipv4"})
+    with pytest.raises(ConfigError, match=r"4798 is a .* one of 4791 to 4798"):
+        parse_experiment(text, overrides={**overrides, "fabric": fabric % "ipv6"})
+
+
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
         ("iterations.measurd", "3", "did you mean 'measured'?"),
         ("jobs.3.name", "x", "there is no entry 3"),
         ("jobs.moe.name", "x", "is not a valid path"),
+        ("jobs.0.1", "x", "is not a valid path"),
+        (f"jobs.{'9' * 5000}.name", "x", "is not a valid path"),
         ("seed", "[", "is not YAML"),
         ("seed", "2\nfoo: bar", "is more than one value (put it in quotes)"),
         ("seed", "2\nvalue: 3", "is already set on line 1"),

@@ -264,6 +264,11 @@ class FabricKind(Model, ABC):
             """UDP port that ports receive on: a key, or computed from other keys."""
 
     @property
+    def receiving_udp_ports(self) -> range:
+        """UDP ports that ports receive on, as far as they are known."""
+        return range(self.udp_port, self.udp_port + 1)
+
+    @property
     def rate_key(self) -> str:
         """Key of the experiment file that sets the rate of ports."""
         return FABRIC_TRAITS[self.kind].rate_key

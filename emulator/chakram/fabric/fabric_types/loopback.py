@@ -56,6 +56,12 @@ class LoopbackFabric(LocalFabric):
     """UDP port that ports receive on, or the first one with IPv6."""
 
     @property
+    def receiving_udp_ports(self) -> range:
+        """UDP ports that ports receive on: with IPv6, one for each port."""
+        count = 1 if self.addressing == IPV4 else self.ports or 1
+        return range(self.udp_port, self.udp_port + count)
+
+    @property
     def port_rate_bps(self) -> int | None:
         """The rate of all ports."""
         return self.rate_bps
