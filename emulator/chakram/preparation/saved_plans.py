@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 from chakram import __version__
 from chakram.chakra.sets.find_files import find_trace_set
+from chakram.chakra.sets.profiles import Profiles
 from chakram.collectives.algorithms import ALGORITHMS, user_algorithms
 from chakram.config.jobs import Job, TraceFiles
 from chakram.control import plan_file
@@ -161,25 +162,38 @@ def _inputs(experiment: Experiment) -> Iterator[Path]:
     """Yield the files that the programs depend on."""
     for job in experiment.jobs:
         if isinstance(job.trace, TraceFiles):
-            with find_trace_set(job.trace.path) as found:
+            one = None if job.trace.replicate is None else job.trace.rank
+            with find_trace_set(job.trace.path, only=one) as found:
                 yield from found.paths()
+                with Profiles(found, job.trace.kineto, only=one) as profiles:
+                    yield from profiles.paths()
             if job.trace.comm_groups is not None:
                 yield Path(job.trace.comm_groups)
         else:
             yield from _paths_in(job.trace)
     for choice in experiment.collectives.values():
         for user in user_algorithms(choice):
-            path = Path(user.path)
-            yield from (path.iterdir() if path.is_dir() else [path])
+            yield from _files_at(Path(user.path))
+
+
+def _files_at(path: Path) -> Iterator[Path]:
+    """Yield a file, or the files in a folder, whose own state says little of them."""
+    if path.is_dir():
+        yield from (each for each in sorted(path.iterdir()) if each.is_file())
+    else:
+        yield path
 
 
 def _paths_in(value: object) -> Iterator[Path]:
-    """Yield all paths in the settings of a synthetic trace, at any depth."""
+    """Yield all files in the settings of a synthetic trace, at any depth."""
     if isinstance(value, Path):
-        yield value
+        yield from _files_at(value)
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
             yield from _paths_in(getattr(value, name))
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _paths_in(each)
 
 
 def _input(path: Path) -> plan_file.SavedInput:

@@ -17,6 +17,10 @@ from chakram.synth.settings.training import MoeTrace
 from chakram.synth.synthesize import synthesize, write_synthesis
 from tests.experiments import planned_run
 from tests.made_plans import collective, program
+from tests.unit.chakra.read.pytorch.test_pytorch_sets import (
+    write_hosts,
+    write_profiles,
+)
 
 EXPERIMENT = """
 version: 1
@@ -131,6 +135,66 @@ def test_changed_input_files_of_synthetic_traces_are_detected(folder: Path) -> N
     splits.write_text(tokens + "\n")
     with pytest.raises(PlanError, match=r"splits\.json has changed"):
         load_plan(path, experiment_in(folder))
+
+
+STREAM = (
+    "{synth: collectives, ranks: 2, streams: [{op: all_to_all, splits: %s, count: 1}]}"
+)
+
+
+def test_changed_splits_of_streams_are_detected(folder: Path) -> None:
+    splits = folder / "splits.txt"
+    splits.write_text("1 2\n3 4\n")
+    text = (folder / "e.yaml").read_text()
+    (folder / "e.yaml").write_text(text.replace("{path: traces}", STREAM % splits))
+    path = saved(folder)
+    splits.write_text("1 2\n3 40\n")
+    with pytest.raises(PlanError, match=r"splits\.txt has changed"):
+        load_plan(path, experiment_in(folder))
+
+
+def test_changed_traces_in_a_folder_of_splits_are_detected(folder: Path) -> None:
+    uneven = MoeTrace.model_validate(
+        {"synth": "moe", "ep": 2, "dp": 1, "routing": {"law": "hot_expert"}}
+    )
+    write_synthesis(folder / "splits", synthesize(uneven))
+    text = (folder / "e.yaml").read_text()
+    (folder / "e.yaml").write_text(
+        text.replace("{path: traces}", STREAM % (folder / "splits"))
+    )
+    path = saved(folder)
+    trace = folder / "splits" / "moe.1.et"
+    # The folder itself does not change if a file in it is overwritten.
+    trace.write_bytes(trace.read_bytes() + b"\x00")
+    with pytest.raises(PlanError, match=r"moe\.1\.et has changed"):
+        load_plan(path, experiment_in(folder))
+
+
+@pytest.mark.parametrize("key", ["", ", kineto: profiles"])
+def test_changed_profiles_are_detected(folder: Path, key: str) -> None:
+    profiles = folder / "profiles" if key else folder / "kineto"
+    write_hosts(folder / "hosts")
+    write_profiles(profiles, "host")
+    text = (folder / "e.yaml").read_text()
+    (folder / "e.yaml").write_text(
+        text.replace("{path: traces}", f"{{path: hosts{key}}}")
+    )
+    path = saved(folder)
+    assert load_plan(path, experiment_in(folder))[0].nranks == 3
+    profile = profiles / "host_1.json"
+    profile.write_bytes(profile.read_bytes() + b"\n")
+    with pytest.raises(PlanError, match=r"host_1\.json has changed"):
+        load_plan(path, experiment_in(folder))
+
+
+def test_plan_of_a_replicated_rank_needs_no_other_rank(folder: Path) -> None:
+    for trace in (folder / "traces").glob("moe.*.et"):
+        if trace.name != "moe.2.et":
+            trace.unlink()
+    text = (folder / "e.yaml").read_text()
+    replicated = "{path: traces/moe.2.et, replicate: 4, rank: 2}"
+    (folder / "e.yaml").write_text(text.replace("{path: traces}", replicated))
+    assert load_plan(saved(folder), experiment_in(folder))[0].nranks == 4
 
 
 def test_missing_plan_is_reported(folder: Path) -> None:

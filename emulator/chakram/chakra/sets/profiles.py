@@ -158,6 +158,27 @@ class Profiles:
                 "times",
             )
 
+    def paths(self) -> list[Path]:
+        """Return the paths of the profiles, or of the archive that contains them.
+
+        The result is empty if there are no profiles, or if profiles that the user did
+        not name are not usable.
+
+        Raises:
+            TraceError: If profiles that the user named are not usable.
+        """
+        try:
+            found = self._find()
+        except TraceError:
+            if self.given is not None:
+                raise
+            return []
+        if found is None:
+            return []
+        store, files = found
+        place = Path(store.place)
+        return [place / name for name in files.values()] if place.is_dir() else [place]
+
     def _find(self) -> tuple[Store, Mapping[int, str]] | None:
         place = self.given
         if place is None:
