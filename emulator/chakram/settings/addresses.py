@@ -139,22 +139,6 @@ AgentAddress = Annotated[
 """``address:port`` of an agent, or ``unix:/path``."""
 
 
-def is_on_this_machine(agent: str) -> bool:
-    """Return whether an agent's address is certainly one of this machine.
-
-    A name such as ``127.example.com`` may belong to another machine.
-    """
-    if agent.startswith("unix:"):
-        return True
-    host = agent.rpartition(":")[0].removeprefix("[").removesuffix("]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 _LOGIN = re.compile(r"([A-Za-z0-9_][\w.-]*@)?[A-Za-z0-9][\w.:-]*", re.ASCII)
 
 

@@ -77,7 +77,7 @@ def target(**changes: Any) -> dict[str, Any]:
         (target(address="127.evil.example:1"), "ca: is missing"),
         (
             {"otlp": {"listen": "127.0.0.1:1", "ca": "a"}, "targets": [TARGET]},
-            "otlp.ca: needs cert and key",
+            "otlp.ca: needs cert and key (set both, or remove ca)",
         ),
         (
             {

@@ -39,10 +39,10 @@ from chakram.fabric.fabric_types.link_settings import (
 from chakram.fabric.fabric_types.telemetry_settings import TelemetrySettings
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
 from chakram.foundation.errors import ConfigError
-from chakram.foundation.ip_addresses import family_of
+from chakram.foundation.ip_addresses import family_of, is_loopback
 from chakram.plan.bound_queue_pairs import VERBS
 from chakram.plan.port_plan import PortPlan
-from chakram.settings.addresses import Prefix, is_on_this_machine, prefix
+from chakram.settings.addresses import Prefix, prefix
 from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.quantities import problem, resolved_path
 from chakram.switch.ecmp import DrawnPaths, EcmpHash
@@ -477,7 +477,8 @@ def _check_tls(fabric: ExternalFabric) -> list[Mistake]:
             hint="create certificates with chakram certs and name them in fabric.tls",
         )
         for index, host in enumerate(fabric.hosts)
-        if host.agent is not None and not is_on_this_machine(host.agent)
+        if host.agent is not None
+        and not (host.agent.startswith("unix:") or is_loopback(host.agent))
     ]
 
 

@@ -158,10 +158,16 @@ class TelemetrySettings(Model):
         at: Location = (*_AT, "otlp")
         if (otlp.cert is None) != (otlp.key is None):
             yield Mistake(
-                location=(*at, "cert"), found="needs key, and key needs cert", hint=""
+                location=(*at, "cert"),
+                found="needs key, and key needs cert",
+                hint="set both",
             )
         if otlp.ca is not None and otlp.cert is None:
-            yield Mistake(location=(*at, "ca"), found="needs cert and key", hint="")
+            yield Mistake(
+                location=(*at, "ca"),
+                found="needs cert and key",
+                hint="set both, or remove ca",
+            )
         senders = [each for each in self.targets if each.address is None]
         for index, each in enumerate(self.targets):
             if each in senders and each.device is None and len(senders) > 1:
