@@ -71,7 +71,8 @@ def named_ports(
     """Return the indices of ports given by number or by name.
 
     A name is the name of a host in the topology, or the name of an agent. The name of
-    an agent means all its ports.
+    an agent means all its ports. Ports of one host begin with its name and a colon, so
+    a simulation, whose ports have no agents of their own, finds them, too.
 
     Raises:
         PlanError: If a port does not exist or occurs twice.
@@ -84,7 +85,7 @@ def named_ports(
             indices = [
                 index
                 for index, port in enumerate(ports)
-                if name in (port.host, port.agent)
+                if name in (port.host, port.agent, port.host.partition(":")[0])
             ]
         if not indices:
             hosts = ", ".join(port.host for port in ports[:4])

@@ -196,6 +196,24 @@ def test_loopback_has_the_ports_that_a_placement_names() -> None:
     assert [rank.port for rank in plan.ranks()] == [3, 1, 2, 0]
 
 
+def test_a_host_names_its_ports_in_runs_and_simulations() -> None:
+    experiment = parse_experiment(
+        EXTERNAL,
+        overrides={
+            "jobs[0].placement.ports": "[b]",
+            "fabric.topology": "{single_switch: {hosts: 3}}",
+        },
+    )
+    run = resolve(experiment, load_jobs(experiment))
+    topology = run.topology()
+    assert topology is not None
+    for ports in (
+        experiment.fabric.planned_ports(3),
+        experiment.fabric.simulated_ports(topology),
+    ):
+        assert [rank.port for rank in run.plan(ports, "r").ranks()] == [1, 2]
+
+
 def test_external_ports_come_from_the_experiment_file() -> None:
     experiment = parse_experiment(EXTERNAL)
     assert experiment.fabric.kind == "external"
