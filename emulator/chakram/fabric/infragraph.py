@@ -379,8 +379,15 @@ class _Reader:
 
 
 def to_infragraph(topology: Topology, name: str) -> dict[str, Any]:
-    """Return a fabric as an InfraGraph infrastructure, without queues and ECN marks."""
-    ports = {switch: len(topology.links_of(switch)) for switch in topology.switches}
+    """Return a fabric as an InfraGraph infrastructure, without queues and ECN marks.
+
+    Switches without links are omitted.
+    """
+    ports = {
+        switch: count
+        for switch in topology.switches
+        if (count := len(topology.links_of(switch)))
+    }
     kinds = {(link.rate_bps, link.delay_ns): "" for link in topology.links}
     for number, kind in enumerate(kinds):
         kinds[kind] = f"link{number}"

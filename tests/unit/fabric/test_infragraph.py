@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -246,6 +247,12 @@ def facts(topology: Topology) -> tuple[object, ...]:
 @pytest.mark.parametrize("topology", SHAPES, ids=IDS)
 def test_written_infragraph_is_read_back(topology: Topology) -> None:
     assert facts(read(to_infragraph(topology, "x"))) == facts(topology)
+
+
+def test_switches_without_links_are_not_written() -> None:
+    linked = SHAPES[0]
+    lone = replace(linked, switches=(*linked.switches, "lone"))
+    assert facts(read(to_infragraph(lone, "x"))) == facts(linked)
 
 
 @pytest.mark.parametrize("topology", SHAPES, ids=IDS)
