@@ -134,6 +134,27 @@ def test_the_smallest_mtu_of_all_ports_decides() -> None:
     assert "the fabric's MTU of 1500 (use at most 1024, or" in mistakes_of(text)
 
 
+def test_rates_of_ports_that_simulations_do_not_use_are_warned_about() -> None:
+    def warnings(
+        links: str, topology: str = "{single_switch: {hosts: 3}}"
+    ) -> list[str]:
+        overrides = {"fabric.topology": topology, "fabric.links": links}
+        return parse_experiment(EXTERNAL, overrides=overrides).fabric.warnings()
+
+    assert parse_experiment(EXTERNAL).fabric.warnings() == []
+    assert warnings("{host: {rate: 100Gbit}}") == []
+    (warning,) = warnings("{}")
+    assert "links of 3 of 3 ports" in warning
+    assert "h1:udp:ens1f0: without rate instead of 100Gbit/s" in warning
+    graph = (
+        "{graph: {hosts: [a, b, c], switches: [s], links: [{ends: [a, s]}, "
+        "{ends: [b, s]}, {ends: [c, s], rate: 10Gbit}]}}"
+    )
+    (warning,) = warnings("{host: {rate: 100Gbit}}", graph)
+    assert "links of 1 of 3 ports" in warning
+    assert "h2: 10Gbit/s instead of 100Gbit/s" in warning
+
+
 def test_predicting_by_simulation_needs_a_topology() -> None:
     text = EXTERNAL + "predict: [simulate]\n"
     assert "simulate requires a description of the fabric" in mistakes_of(text)

@@ -289,8 +289,26 @@ class ExternalFabric(FabricKind):
         )
 
     def warnings(self) -> list[str]:
-        """Return warnings about settings without effect."""
-        return [] if self.topology is None else self.topology.warnings(self.links)
+        """Return warnings about settings without effect, at all or in simulations."""
+        topology = self.to_topology()
+        if self.topology is None or topology is None:
+            return []
+        warnings = self.topology.warnings(self.links)
+        rates = [
+            (name, paced_bps, topology.host_link(name).rate_bps)
+            for name, (_, _, port) in zip(self.port_names(), _ports(self), strict=True)
+            if (paced_bps := port.rate_bps or self.defaults.rate_bps) is not None
+        ]
+        others = [each for each in rates if each[1] != each[2]]
+        if others:
+            name, paced_bps, link_bps = others[0]
+            warnings.append(
+                f"fabric.links: the links of {len(others)} of {len(rates)} ports have "
+                f"another rate than the port, e.g. {name}: {rate_text(link_bps)} "
+                f"instead of {rate_text(paced_bps)}; simulations and bounds use the "
+                "rate of the link"
+            )
+        return warnings
 
     @property
     def simulated_switches(self) -> SwitchesSettings | None:
