@@ -96,7 +96,7 @@ times of a run.
 | Type | Example | Bounds | Units |
 |---|---|---|---|
 {quantities}
-| ratio | `1/64` | above 0 | |
+| ratio | `1/64` | above 0, at most 10^9 | |
 
 See [the command line](../command-line.md#sizes-rates-times) for other spellings.
 """
