@@ -118,8 +118,11 @@ def end_process(pid: int, start_ticks: int, *, grace_ns: int) -> bool:
         for number, wait_ns in ((signal.SIGTERM, grace_ns), (signal.SIGKILL, 10**9)):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, number)
-            # A process descriptor becomes readable when the process ends.
-            if select.select([descriptor], [], [], wait_ns / 1e9)[0]:
+            # A process descriptor becomes readable when the process ends. Unlike
+            # select, poll takes any number of a descriptor.
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            if poll.poll(wait_ns / 1e6):
                 break
     finally:
         os.close(descriptor)

@@ -18,6 +18,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,7 @@ log = logging.getLogger(__name__)
 
 _REQUEST_TIMEOUT_S = 2.0
 _REQUESTS_WAITING = 64
+_LONGEST_WAIT_MS = 3_600_000
 _LOG_NAME = "holder.log"
 _REQUESTS = (COUNTERS_REQUEST, FAULTS_REQUEST, BIN_REQUEST, SAMPLES_REQUEST)
 
@@ -309,15 +311,15 @@ def _serve(
         sources.append(switch.ended)
     while True:
         wait_s = None if faults is None else _advance(faults)
-        ready, _, _ = select.select(sources, [], [], wait_s)
+        ready = wait_for_input(sources, wait_s)
         if switch is not None and switch.ended in ready:
             # Packets to the switch are lost from now on. Requests for counters report
             # the end of the process.
             log.error("the process of the switches has ended name=%s", spec.name)
             sources.remove(switch.ended)
-        if wake_reader in ready or (0 in ready and not os.read(0, 1 << 16)):
+        if wake_reader.fileno() in ready or (0 in ready and not os.read(0, 1 << 16)):
             return
-        if listener in ready:
+        if listener.fileno() in ready:
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(_REQUEST_TIMEOUT_S)
@@ -327,6 +329,29 @@ def _serve(
                     line = receive_line(connection)
                     answer, faults = _answer(lab, spec, switch, faults, line)
                     connection.sendall(answer)
+
+
+def wait_for_input(
+    sources: Iterable[int | socket.socket], wait_s: float | None
+) -> set[int]:
+    """Return the descriptors that can be read.
+
+    A lab of 512 namespaces has a thousand descriptors. ``select`` watches none from
+    1,024 on, and ``poll`` waits whole milliseconds only.
+
+    Args:
+        sources: Descriptors, or sockets.
+        wait_s: Longest time to wait; None: any time. The function may return earlier:
+            by a millisecond, or after an hour. It waits exactly for less than a
+            millisecond.
+    """
+    poll = select.poll()
+    for source in sources:
+        poll.register(source, select.POLLIN)
+    wait_ms = None if wait_s is None else min(int(wait_s * 1e3), _LONGEST_WAIT_MS)
+    if wait_s and not wait_ms:
+        select.select([], [], [], wait_s)
+    return {descriptor for descriptor, _ in poll.poll(wait_ms)}
 
 
 def _advance(faults: KernelFaults) -> float | None:

@@ -196,7 +196,9 @@ def _of_link(
 
 def main(arguments: list[str]) -> int:
     """Run the switches of one lab, and return the exit status."""
-    control = socket.socket(fileno=int(arguments[0]))
+    with socket.socket(fileno=int(arguments[0])) as inherited:
+        # In a large lab, the inherited number is too high for select.
+        control = inherited.dup()
     parent = os.getppid()
     die_with_parent(parent)
     try:
