@@ -72,7 +72,7 @@ def named_ports(
 
     A name is the name of a host in the topology, or the name of an agent. The name of
     an agent means all its ports. Ports of one host begin with its name and a colon, so
-    a simulation, whose ports have no agents of their own, finds them, too.
+    a simulation, whose ports share one agent, finds them, too.
 
     Raises:
         PlanError: If a port does not exist or occurs twice.

@@ -187,7 +187,7 @@ def ports_needed(jobs: Sequence[LoadedJob]) -> int:
         placement = job.placement
         count = -(-job.nranks // placement.ranks_per_port)
         if placement.ports is not None:
-            # A name stands for at least one port.
+            # A name represents at least one port.
             numbers = [port for port in placement.ports if isinstance(port, int)]
             needed = max(needed, len(placement.ports), max(numbers, default=-1) + 1)
             continue
