@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.foundation.errors import ConfigError
 from chakram.plan.plan import Plan
 from chakram.predict.simulator.run_plan import SimulationResult
@@ -194,6 +195,12 @@ def simulated_with(
             return result
 
 
+def _kind_of(group: str) -> str:
+    """Return ``p2p`` for the messages between two ranks, else the group itself."""
+    kind = group.partition(":")[0]
+    return kind if kind == POINT_TO_POINT else group
+
+
 def _moment_ns(when: Moment, records: RecordRows, table: OperationTable) -> int | None:
     """Return the time when an event first occurs, or None if it never does."""
     if not when.is_of_messages:
@@ -208,7 +215,7 @@ def _moment_ns(when: Moment, records: RecordRows, table: OperationTable) -> int 
         )
     fits = [
         when.job in (None, each.key.job)
-        and when.group in (None, each.key.group)
+        and when.group in (None, each.key.group, _kind_of(each.key.group))
         and when.collective in (None, each.op)
         and when.k in (None, each.key.k)
         for each in table.identities

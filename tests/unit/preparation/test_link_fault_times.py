@@ -37,6 +37,8 @@ from tests.made_plans import (
     iteration_rows,
     make_plan,
     program,
+    receive,
+    send,
 )
 from tests.unit.config.texts import QUICKSTART
 
@@ -172,6 +174,33 @@ def test_nothing_crosses_a_link_that_is_down(usual: SimulationResult) -> None:
     (said,) = known.described([LinkFaultSettings(kind="down", link=UPLINK)])
     assert (said["at_ns"], said["until_ns"]) == (at_ns, until_ns)
     assert said["ports"] == ["leaf0:up1"]
+
+
+def test_messages_between_two_ranks_start_a_fault_by_their_group() -> None:
+    plan = make_plan(
+        [
+            program(0, (), [send(1, SIZE)]),
+            program(1, (), [receive(0, SIZE)]),
+        ],
+        TOPOLOGY,
+        settings=RunSettings(warmup=0, measured=1),
+    )
+    settings = [
+        LinkFaultSettings.model_validate(
+            {"kind": "loss", "link": UPLINK, "probability": 1, "when": when}
+        )
+        for when in ({"group": "p2p", "k": 0}, {"group": "p2p:0>1"})
+    ]
+    known = LinkFaults(settings, TOPOLOGY)
+    simulated_with(
+        known,
+        settings,
+        plan,
+        lambda happening: simulate_plan(
+            plan, TOPOLOGY, seed=1, switching=Switching(ecmp=PATHS), faults=happening
+        ),
+    )
+    assert known.times_ns == [1, 1]
 
 
 def test_a_link_that_flaps_is_down_half_of_the_time() -> None:
