@@ -73,6 +73,37 @@ def test_a_process_dies_with_its_parent() -> None:
     wait_until(lambda: not is_alive(child, process_start_ticks(child) or 0), "its end")
 
 
+DAEMON = """
+import os, sys, time
+from chakram.fabric.child_processes import become_daemon
+descriptor = become_daemon()
+print(os.getpid(), os.getsid(0), flush=True)
+if sys.argv[1] == "up":
+    os.close(descriptor)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("state", ["up", "starting"])
+def test_a_daemon_outlives_its_starter_only_once_it_is_up(state: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON, state], stdout=subprocess.PIPE
+    ) as starter:
+        assert starter.stdout is not None
+        daemon, session = map(int, starter.stdout.readline().split())
+        assert daemon == session != starter.pid
+        ticks = process_start_ticks(daemon)
+        assert ticks is not None
+        if state == "up":
+            assert starter.wait(PATIENCE_S) == 0
+            assert end_process(daemon, ticks, grace_ns=PATIENCE_S * 10**9)
+        else:
+            # The starter ends its daemon before itself.
+            starter.terminate()
+            assert starter.wait(PATIENCE_S) == 0
+        assert not is_alive(daemon, ticks)
+
+
 @pytest.mark.parametrize(
     ("family", "where"), [("ipv4", "127.18.0.3:{}"), ("ipv6", "[::1]:{}")]
 )

@@ -38,6 +38,44 @@ def die_with_parent(
         os._exit(1)
 
 
+def become_daemon() -> int:
+    """Continue as a new process, which leads a new session.
+
+    The original process ends when the new process has ended or has closed the returned
+    descriptor. Until then, it forwards SIGTERM. After a SIGTERM, it waits for the end
+    of the new process.
+
+    Returns:
+        A descriptor that the new process closes once it is to outlive the original
+        process. Processes that the new process starts do not inherit it.
+    """
+    reader, writer = os.pipe()
+    mask = {signal.SIGTERM}
+    # A signal waits until there is a process that can handle it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, mask)
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, mask)
+        return writer
+    os.close(writer)
+    is_ended = False
+
+    def forward(*_: object) -> None:
+        nonlocal is_ended
+        is_ended = True
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, mask)
+    os.read(reader, 1)
+    if is_ended:
+        os.waitpid(child, 0)
+    os._exit(0)
+
+
 def set_niceness(pid: int, niceness: int) -> None:
     """Set the niceness of a process, and of its session if it leads one.
 

@@ -25,7 +25,11 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from chakram.fabric.child_processes import die_with_parent, process_start_ticks
+from chakram.fabric.child_processes import (
+    become_daemon,
+    die_with_parent,
+    process_start_ticks,
+)
 from chakram.fabric.labs.holder_protocol import SOCKET_NAME, encode_error, receive_line
 from chakram.fabric.labs.lab_files import (
     STATE_ROOT_VARIABLE,
@@ -83,29 +87,29 @@ def main() -> int:
     parent = os.getppid()
     try:
         spec = decode_spec(sys.stdin.readline())
-        if spec.lifetime == "up":
-            _become_daemon()
+        started = become_daemon() if spec.lifetime == "up" else None
         rootless = not has_net_admin()
         if rootless:
             enter_new_user_namespace()
         if spec.lifetime == "run":
             # Use a signal that can be handled, because names must be removed first.
             die_with_parent(parent, signal_number=signal.SIGTERM)
-        return _hold(spec, rootless=rootless, parent=parent)
+        return _hold(spec, rootless=rootless, parent=parent, started=started)
     except ChakramError as error:
         sys.stdout.write(encode_error(error) + "\n")
         sys.stdout.flush()
         return error.exit_code
 
 
-def _become_daemon() -> None:
-    """Continue as a new process in a new session, and end the original process."""
-    if os.fork():
-        os._exit(0)
-    os.setsid()
+def _hold(spec: LabSpec, *, rootless: bool, parent: int, started: int | None) -> int:
+    """Build the lab, and hold it until its end.
 
-
-def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
+    Args:
+        spec: The lab.
+        rootless: Whether this process is in a new user namespace.
+        parent: Process that started this one.
+        started: Descriptor to close once the lab is up; None: none.
+    """
     root = Path(spec.state_root)
     # From here on, a signal wakes the loop below instead of ending the process, so that
     # everything created is removed.
@@ -131,6 +135,8 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
         sys.stdout.write(encode_state(state) + "\n")
         sys.stdout.flush()
         _detach(log_file, keep_stdin=spec.lifetime == "run")
+        if started is not None:
+            os.close(started)
         log.info("lab is up name=%s hosts=%d", spec.name, len(state.hosts))
         _serve(lab, spec, switch, listener, wake_reader)
         log.info("lab ends name=%s", spec.name)
