@@ -109,11 +109,11 @@ class PacketFault:
     ] = 0
     """Number of the packet that is hit, from 1 at each port."""
     count: Annotated[int, Within(1, 2**53), Setting(8)] = 1
-    """Consecutive packets that are hit."""
+    """Consecutive packets that are hit, from nth."""
     every: Annotated[
         int, Within(0, 2**53), Setting(9, is_optional=True, least=1, example=1000)
     ] = 0
-    """Packets after which the fault repeats."""
+    """Packets after which the fault repeats, from nth."""
     probability: Annotated[
         float, Within(0.0, 1.0), Setting(10, is_optional=True, above=0.0, example=0.01)
     ] = 0.0
@@ -140,6 +140,10 @@ class PacketFault:
             (
                 (self.nth > 0) == (self.probability > 0.0),
                 "a fault needs either nth or a probability",
+            ),
+            (
+                self.nth == 0 and (self.count > 1 or self.every > 0),
+                "count and every apply only with nth, but packets are hit at random",
             ),
             (
                 0 < self.every < self.count,

@@ -413,6 +413,14 @@ def test_transports_that_contradict_themselves_are_refused(
         ("{action: drop, nth: 0}", "faults.packets[0].nth"),
         ("{action: drop, probability: 2}", "faults.packets[0].probability"),
         ("{action: drop, nth: 1, queue_pair: 1}", "there is no queue pair 1"),
+        (
+            "{action: drop, probability: 0.1, count: 2}",
+            "count and every apply only with nth",
+        ),
+        (
+            "{action: drop, probability: 0.1, every: 10}",
+            "count and every apply only with nth",
+        ),
     ],
 )
 def test_faults_that_contradict_themselves_are_refused(fault: str, found: str) -> None:
