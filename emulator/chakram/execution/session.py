@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -200,7 +201,9 @@ class Session:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._fault = self._fault or error
-            self._events.put_nowait(state.Abort(reason=f"{task.get_name()}: {error!r}"))
+            is_known = isinstance(error, ChakramError)
+            reason = str(error) if is_known else f"{task.get_name()}: {error!r}"
+            self._events.put_nowait(state.Abort(reason=reason))
 
     async def _prepare(self, agent: str) -> None:
         try:
@@ -275,18 +278,28 @@ class Session:
     async def _follow(self, client: AgentClient) -> None:
         """Turn the messages of an agent into events, until the session ends."""
         agent = client.name
-        try:
-            async for event in client.events():
+        async with aclosing(client.events()) as events:
+            while True:
+                try:
+                    event = await anext(events, None)
+                except ChakramError as error:
+                    self._lose(agent, error)
+                    return
+                if event is None:
+                    return
+                # An error in here is the controller's, for example a full disk.
                 self._hear(agent, event)
-        except ChakramError as error:
-            self.observer.agent_lost(agent)
-            self._events.put_nowait(
-                state.AgentLost(
-                    agent=agent,
-                    reason=_clause(error),
-                    controller_stalled=isinstance(error, ControllerStalled),
-                )
+
+    def _lose(self, agent: str, error: ChakramError) -> None:
+        """End the run, because the session of an agent has ended."""
+        self.observer.agent_lost(agent)
+        self._events.put_nowait(
+            state.AgentLost(
+                agent=agent,
+                reason=_clause(error),
+                controller_stalled=isinstance(error, ControllerStalled),
             )
+        )
 
     def _hear(self, agent: str, event: agent_events.AgentEvent) -> None:
         self._heard_ns[agent] = time.monotonic_ns()

@@ -27,6 +27,7 @@ from chakram.foundation.errors import (
     AgentError,
     ChakramError,
     PlanError,
+    RunDirectoryError,
     RunFailed,
     RunInterrupted,
 )
@@ -452,6 +453,21 @@ async def test_internal_error_ends_the_run() -> None:
     with pytest.raises(ZeroDivisionError, match="hello"):
         await session_of(agent, watcher=Faulty()).run()
     assert agent.calls[-1].startswith("abort: follow-a: ZeroDivisionError")
+
+
+@pytest.mark.asyncio
+async def test_records_that_cannot_be_written_are_not_blamed_on_their_agent() -> None:
+    class Full(Watcher):
+        def rows_arrived(self, rows: RecordRows) -> None:
+            raise RunDirectoryError("runs/1/flows.parquet", "cannot be written")
+
+    watcher = Full()
+    agent = PlayedAgent("a", (RecordBatch(time_ns=1, rows=RecordRows()),))
+    with pytest.raises(RunDirectoryError) as raised:
+        await session_of(agent, watcher=watcher).run()
+    assert str(raised.value) == "runs/1/flows.parquet: cannot be written"
+    assert agent.calls[-1] == f"abort: {raised.value}"
+    assert "lost a" not in watcher.told
 
 
 @pytest.mark.asyncio
