@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import ssl
+import struct
 import time
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -34,7 +35,12 @@ from chakram.control.call_home.splice import keep_alive
 from chakram.control.call_home.token_file import TokenFile
 from chakram.control.certificates import common_name
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
-from chakram.foundation.errors import AgentError, ConfigError
+from chakram.foundation.errors import (
+    AgentError,
+    ConfigError,
+    EnvironmentProblem,
+    PeerError,
+)
 from chakram.launch import launched_agents
 from chakram.launch.launchers import LaunchCommand
 from chakram_agent import call_home
@@ -431,6 +437,65 @@ async def test_another_version_is_refused_with_both_named(tmp_path: Path) -> Non
         assert welcome is not None
         assert "'0.0.1'" in welcome.refusal.found
         assert chakram.__version__ in welcome.refusal.found
+
+
+async def waiting_for_calls(
+    opened: Door, pair: Pair
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection of h1 that waits for calls."""
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1",
+        opened.port,
+        ssl=client_context(opened.authority.certificate, pair),
+        server_hostname=CONTROLLER_HOST,
+    )
+    write_frame(writer, greeting("h1", commands=True))
+    await read_frame(reader, pb.Welcome, where="controller")
+    return reader, writer
+
+
+async def test_a_call_takes_no_connection_that_was_reset(tmp_path: Path) -> None:
+    async with door(tmp_path / "s") as opened:
+        _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
+        called = opened.listener.agents["h1"]
+        _, dead = await waiting_for_calls(opened, pair)
+        inner = await called.commands.get()
+        called.commands.put_nowait(inner)
+        # The host loses power, and answers again after a restart.
+        dead.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
+        dead.transport.abort()
+        while inner[0].exception() is None:
+            await asyncio.sleep(0)
+        reader, writer = await waiting_for_calls(opened, pair)
+        _, call = await asyncio.open_unix_connection(
+            called.target.removeprefix("unix:")
+        )
+        call.write(b"call")
+        async with asyncio.timeout(10):
+            assert await reader.readexactly(4) == b"call"
+        call.close()
+        writer.close()
+
+
+async def test_all_addresses_include_those_of_ipv4(tmp_path: Path) -> None:
+    async with door(tmp_path / "s") as opened:
+        try:
+            port = await opened.listener.listen("::", 0)
+        except EnvironmentProblem:
+            pytest.skip("this machine has no IPv6")
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+
+
+@pytest.mark.parametrize("data", [b"\0", b"\0\0\0\5", b"\0\0\0\5\0"])
+async def test_an_end_within_a_message_is_reported(data: bytes) -> None:
+    reader = asyncio.StreamReader()
+    reader.feed_data(data)
+    reader.feed_eof()
+    with pytest.raises(PeerError, match="ended in a message"):
+        await read_frame(reader, pb.Hello, where="h1")
 
 
 @pytest.mark.parametrize(

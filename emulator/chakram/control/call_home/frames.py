@@ -24,13 +24,14 @@ async def read_frame(
         PeerError: If it is too long, incomplete, or not valid.
         OSError: If the connection is lost.
     """
+    length = None
     try:
         length = int.from_bytes(await reader.readexactly(4), "big")
         if length > MAX_FRAME_BYTES:
             raise PeerError(where, f"a message of {length} bytes is too long")
         data = await reader.readexactly(length)
     except asyncio.IncompleteReadError as error:
-        if error.partial:
+        if error.partial or length is not None:
             raise PeerError(where, "the connection ended in a message") from None
         return None
     return decode_message(kind, data, where=where)

@@ -119,7 +119,9 @@ class CalledAgent:
             async with asyncio.timeout(_COMMANDS_TIMEOUT_S):
                 while True:
                     called = await self.commands.get()
-                    if not called[0].at_eof():
+                    reader = called[0]
+                    # A connection that was reset has an exception instead of an end.
+                    if not reader.at_eof() and reader.exception() is None:
                         break
                     await close(called[1])
         except TimeoutError:
@@ -206,7 +208,7 @@ class CallHomeListener:
             EnvironmentProblem: If the controller cannot listen there.
         """
         context = self._authority.server_context()
-        is_dual = not host and socket.has_dualstack_ipv6()
+        is_dual = host in ("", "::") and socket.has_dualstack_ipv6()
         address = host or ("::" if is_dual else "0.0.0.0")
         try:
             listener = socket.create_server(
