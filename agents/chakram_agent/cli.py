@@ -19,6 +19,7 @@ from chakram.control.service import TlsFiles
 from chakram.fabric.child_processes import die_with_parent, set_niceness
 from chakram.fabric.labs.lab_files import prepare_root, state_root
 from chakram.foundation.errors import ChakramError, ConfigError, PrivilegeError
+from chakram.foundation.ip_addresses import has_port
 from chakram.foundation.text_escaping import plain_output
 from chakram.foundation.units import parse_rate, parse_time
 from chakram_agent.grpc_server import ServeOptions, serve
@@ -152,17 +153,6 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _has_port(address: str) -> bool:
-    """Return whether a host and a port are in an address, as ``host:port``."""
-    host, _, port = address.rpartition(":")
-    try:
-        host.encode("idna")
-    except UnicodeError:  # a part of the name is empty, or longer than 63 bytes
-        return False
-    is_number = port.isascii() and port.isdigit()
-    return is_number and len(port) <= 5 and int(port) < 1 << 16
-
-
 def serve_options(arguments: argparse.Namespace) -> ServeOptions:
     """Return the options that the parsed arguments specify.
 
@@ -177,7 +167,7 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
             "give all three or none",
         )
     listen: str = arguments.listen or default_listen()
-    if not listen.startswith("unix:") and not _has_port(listen):
+    if not listen.startswith("unix:") and not has_port(listen):
         raise ConfigError(
             "--listen", f"{listen!r} is not an address", "use unix:/path or host:port"
         )
@@ -266,7 +256,7 @@ def _token_of(arguments: argparse.Namespace) -> TokenFile | None:
     if arguments.name:
         token = replace(token, name=arguments.name)
     for each in arguments.controller or ():
-        if not _has_port(each):
+        if not has_port(each):
             raise ConfigError(
                 f"--controller {each}", "is not an address", "use HOST:PORT"
             )

@@ -120,6 +120,13 @@ def test_a_token_file_is_read_as_it_was_written() -> None:
         b'{"token": "zz", "authority": "", "controllers": []}',
         b'{"token": "", "authority": "", "controllers": [1]}',
         b'{"token": "", "authority": "", "controllers": 1}',
+        b'{"token": "", "authority": "", "controllers": "192.0.2.1:7"}',
+        b'{"token": "", "authority": "", "controllers": ["192.0.2.1"]}',
+        b'{"token": "", "authority": "", "controllers": ["192.0.2.1:65536"]}',
+        b'{"token": "", "authority": "", "controllers": ["a..b:7"]}',
+        b'{"token": "", "authority": "", "controllers": [], "launcher_port": "7"}',
+        b'{"token": "", "authority": "", "controllers": [], "launcher_port": 65536}',
+        b'{"token": "", "authority": "", "controllers": [], "launcher_port": -1}',
         b"\xff",
     ],
 )

@@ -99,7 +99,7 @@ def test_an_address_to_listen_at(text: str, address: str, port: int) -> None:
     assert listen_address(text) == (address, port)
 
 
-@pytest.mark.parametrize("text", ["a:b", "192.0.2.1:65536", "[::1", "a:"])
+@pytest.mark.parametrize("text", ["a:b", "192.0.2.1:65536", "[::1", "a:", "ü..b"])
 def test_what_is_no_address_to_listen_at(text: str) -> None:
     with pytest.raises(ConfigError, match="--listen"):
         listen_address(text)

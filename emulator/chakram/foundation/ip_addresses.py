@@ -48,6 +48,26 @@ def socket_text(address: str, port: int) -> str:
     return f"[{address}]:{port}" if is_ipv6(address) else f"{address}:{port}"
 
 
+def is_encodable(host: str) -> bool:
+    """Return whether a host may have this name or address, which may be empty.
+
+    A part of a name must not be empty or longer than 63 bytes.
+    """
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
+def has_port(address: str) -> bool:
+    """Return whether a host and a port are in an address, as ``host:port``."""
+    host, _, port = address.rpartition(":")
+    is_number = port.isascii() and port.isdigit()
+    is_port = is_number and len(port) <= 5 and int(port) < 1 << 16
+    return is_port and is_encodable(host)
+
+
 def why_unusable(address: str) -> str | None:
     """Return the reason why a port cannot have *address*, or None if it can.
 

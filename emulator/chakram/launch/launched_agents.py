@@ -28,7 +28,7 @@ from chakram.control.call_home.run_authority import RunAuthority
 from chakram.control.call_home.token_file import TokenFile
 from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ConfigError, EnvironmentProblem, HostsAbsent
-from chakram.foundation.ip_addresses import socket_text
+from chakram.foundation.ip_addresses import is_encodable, socket_text
 from chakram.foundation.socket_folder import socket_folder
 from chakram.foundation.text_escaping import one_line, plain, to_file_name
 from chakram.launch.host_commands import PUSHED_AGENT, start_launcher
@@ -268,14 +268,16 @@ def listen_address(text: str) -> tuple[str, int]:
         ConfigError: If it is not valid.
     """
     found = _LISTEN.fullmatch(text)
-    port = int(found[4] or 0) if found else 0
-    if found is None or port > 65535:
+    host, port = "", 0
+    if found:
+        host, port = found[1] or found[2] or found[3] or "", int(found[4] or 0)
+    if found is None or port > 65535 or not is_encodable(host):
         raise ConfigError(
             f"--listen {text}",
             "is not an address",
             "e.g. 192.0.2.10 or 192.0.2.10:7410",
         )
-    return found[1] or found[2] or found[3] or "", port
+    return host, port
 
 
 def _reaches(listen: str, chosen: Launcher, addresses: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import ConfigError
+from chakram.foundation.ip_addresses import has_port
 
 MAX_TOKEN_FILE_BYTES = 1 << 16
 _HINT = "start agents with chakram run --launch, or use a token file of this run"
@@ -47,8 +48,10 @@ def parse_token_file(data: bytes, where: str) -> TokenFile:
     try:
         name, controllers = document.get("name"), document["controllers"]
         launcher_port = document.get("launcher_port", 0)
-        is_valid = isinstance(name, str | None) and isinstance(launcher_port, int)
-        if not is_valid or not all(isinstance(each, str) for each in controllers):
+        is_valid = isinstance(name, str | None) and isinstance(controllers, list)
+        if not is_valid or not all(map(has_port, controllers)):
+            raise TypeError
+        if not isinstance(launcher_port, int) or not 0 <= launcher_port < 1 << 16:
             raise TypeError
         return TokenFile(
             token=bytes.fromhex(document["token"]),
