@@ -90,7 +90,7 @@ class AgentsOfRun:
         return {"launcher": self._launched.listener.agents[name].launcher}
 
     async def watch(self, abort: Callable[[str], None]) -> None:
-        """Abort a run whose launcher ends.
+        """Abort a run whose launcher ends, or whose tokens were used twice.
 
         The launcher of Slurm may end although its agents are still connected. If an
         agent is the reason, the run hears of it before.
@@ -98,10 +98,19 @@ class AgentsOfRun:
         Args:
             abort: Called with the reason.
         """
-        if self._launched is not None:
-            first, *_ = await self._launched.ended(within_s=None)
-            await asyncio.sleep(_HEARD_WITHIN_S)
-            abort(f"the launcher of agents has ended: {first}")
+        if self._launched is None:
+            return
+        reasons = [
+            asyncio.create_task(_second_claim(self._launched), name="second claim"),
+            asyncio.create_task(_end_of_launcher(self._launched), name="launcher end"),
+        ]
+        try:
+            await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+            abort(next(each.result() for each in reasons if each.done()))
+        finally:
+            for each in reasons:
+                each.cancel()
+            await asyncio.gather(*reasons, return_exceptions=True)
 
     async def explained(self, error: ChakramError) -> ChakramError:
         """Return an error that also states which launchers have ended, and how."""
@@ -112,6 +121,25 @@ class AgentsOfRun:
             [error.found, *(each for each in ended if each not in error.found)]
         )
         return type(error)(error.where, found, error.hint)
+
+
+async def _second_claim(launched: LaunchedAgents) -> str:
+    """Wait until a second agent has claimed a name, and return that as a sentence.
+
+    The first one may have stolen the token, and take part in the run.
+    """
+    while True:
+        try:
+            await launched.listener.wait()
+        except AgentError as error:
+            return str(error)
+
+
+async def _end_of_launcher(launched: LaunchedAgents) -> str:
+    """Wait until a launcher has ended, and return how as a sentence."""
+    first, *_ = await launched.ended(within_s=None)
+    await asyncio.sleep(_HEARD_WITHIN_S)
+    return f"the launcher of agents has ended: {first}"
 
 
 @asynccontextmanager
