@@ -50,6 +50,8 @@ _REFUSED_TIMEOUT_S = 5.0
 """The same if a repetition does not help: if the host of the controller refuses
 connections, the controller has ended, because it listens before it starts agents. If a
 certificate is not valid, the clock of this host is wrong."""
+_SHUTDOWN_TIMEOUT_S = 1.0
+"""Longest time to wait for the end of a connection if the controller does not answer."""
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 2.0
 _RENEW_AFTER_S = AGENT_VALID.total_seconds() / 2
@@ -59,7 +61,7 @@ _RENEW_AGAIN_S = 60.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _LOG_EVERY_S = 0.2
 _MOST_LINES = 100
-_LONGEST_LINE = 500
+_LONGEST_LINE_BYTES = 500
 """A hundred such lines fit into a message."""
 
 _LAUNCHER_VARIABLES = (
@@ -111,7 +113,9 @@ class LogLines(logging.Handler):
         if len(self._lines) >= _MOST_LINES:
             self._dropped += 1
         else:
-            self._lines.append(self.format(record)[:_LONGEST_LINE])
+            # A name of a file may have bytes that are no text.
+            data = self.format(record).encode("utf-8", "replace")
+            self._lines.append(data[:_LONGEST_LINE_BYTES].decode("utf-8", "ignore"))
 
     def take(self) -> str:
         """Return the lines so far, and forget them."""
@@ -182,7 +186,7 @@ class CallHome:
                 limit_s = _REFUSED_TIMEOUT_S if is_final else _ENROL_TIMEOUT_S
                 if time.monotonic() + pause_s - begun_s > limit_s:
                     raise AgentError(
-                        f"controller {', '.join(self.controllers)}",
+                        f"controller {', '.join(self.controllers)}".rstrip(),
                         _why_lost(error),
                         "can this host reach it? name another address with "
                         "chakram run --listen ADDRESS",
@@ -266,9 +270,10 @@ class CallHome:
                 elif order.HasField("certificate"):
                     self._use(order.certificate)
                 elif order.HasField("end"):
+                    # The connection remains for the last lines of the log.
                     self.end(order.end)
-                    return
         finally:
+            self._send_log(writer)
             writer.close()
             for task in tasks:
                 task.cancel()
@@ -285,8 +290,11 @@ class CallHome:
     async def _tell_log(self, writer: asyncio.StreamWriter) -> None:
         while True:
             await asyncio.sleep(_LOG_EVERY_S)
-            if text := self._log.take():
-                write_frame(writer, pb.ControlReply(log=text))
+            self._send_log(writer)
+
+    def _send_log(self, writer: asyncio.StreamWriter) -> None:
+        if text := self._log.take():
+            write_frame(writer, pb.ControlReply(log=text))
 
     async def _see(self) -> None:
         while True:
@@ -305,9 +313,9 @@ class CallHome:
 
         Raises:
             ChakramError: If the controller refuses.
-            OSError: If it cannot be reached at any address.
+            OSError: If it cannot be reached at any address: the most telling error.
         """
-        failure: OSError = ConnectionRefusedError("its address is unknown")
+        failures: list[OSError] = []
         for controller in tuple(self.controllers):
             host, _, port = controller.rpartition(":")
             try:
@@ -317,6 +325,7 @@ class CallHome:
                         int(port),
                         ssl=context,
                         server_hostname=CONTROLLER_HOST,
+                        ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
                         limit=CHUNK_BYTES,
                     )
                     try:
@@ -325,13 +334,15 @@ class CallHome:
                         await close(streams[1])
                         raise
             except (OSError, TimeoutError) as error:
-                failure = error
+                failures.append(error)
                 continue
             # Later connections use the address that has worked.
             self.controllers.remove(controller)
             self.controllers.insert(0, controller)
             return streams, welcome
-        raise failure
+        if not failures:
+            raise ConnectionRefusedError("its address is unknown")
+        raise min(failures, key=_rank_of_failure)
 
     async def _greet(
         self, hello: pb.Hello, streams: Streams, controller: str
@@ -346,6 +357,17 @@ class CallHome:
         if welcome.HasField("refusal"):
             raise rebuild(welcome.refusal, where=where)
         return welcome
+
+
+def _rank_of_failure(error: OSError) -> int:
+    """Return how telling a failure is; 0: it explains failures at other addresses.
+
+    A controller may have addresses that lead nowhere, or to another host. A refused
+    connection is the reason only if there is no other.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return 0
+    return 2 if isinstance(error, ConnectionRefusedError) else 1
 
 
 def _why_lost(error: OSError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -22,7 +23,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 import chakram
 from chakram.control.call_home import listener
 from chakram.control.call_home.enrolment import Enrolment, host_token, job_token
-from chakram.control.call_home.frames import read_frame, write_frame
+from chakram.control.call_home.frames import (
+    MAX_FRAME_BYTES,
+    read_frame,
+    write_frame,
+)
 from chakram.control.call_home.listener import CallHomeListener
 from chakram.control.call_home.run_authority import (
     CONTROLLER_HOST,
@@ -48,7 +53,7 @@ from chakram_agent.call_home import CallHome
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.asyncio
@@ -100,7 +105,11 @@ def greeting(name: str, **purpose: Any) -> pb.Hello:
 
 @asynccontextmanager
 async def door(
-    folder: Path, *, shares_token: bool = False, seconds: float = 60
+    folder: Path,
+    *,
+    shares_token: bool = False,
+    seconds: float = 60,
+    log: Callable[[str, str], None] = lambda *_: None,
 ) -> AsyncIterator[Door]:
     authority = RunAuthority()
     enrolment = Enrolment(
@@ -110,9 +119,7 @@ async def door(
         ends_ns=time.monotonic_ns() + round(seconds * 1e9),
     )
     await asyncio.to_thread(folder.mkdir)
-    async with CallHomeListener(
-        folder, enrolment, authority, lambda *_: None
-    ) as listening:
+    async with CallHomeListener(folder, enrolment, authority, log) as listening:
         opened = Door(listening, authority)
         opened.port = await listening.listen("127.0.0.1", 0)
         yield opened
@@ -437,6 +444,91 @@ async def test_another_version_is_refused_with_both_named(tmp_path: Path) -> Non
         assert welcome is not None
         assert "'0.0.1'" in welcome.refusal.found
         assert chakram.__version__ in welcome.refusal.found
+
+
+async def test_the_last_lines_of_a_log_reach_the_controller(tmp_path: Path) -> None:
+    lines: list[str] = []
+    async with door(tmp_path / "s", log=lambda _, text: lines.append(text)) as opened:
+        agent = caller(tmp_path, opened.port, opened.authority.certificate)
+        agent.end = lambda reason: logging.getLogger("test").error("last words")
+        await agent.enrol()
+        staying = asyncio.create_task(agent.stay(lambda: None))
+        while not opened.listener.agents["h1"].is_here:
+            await opened.listener.wait()
+        await opened.listener.end_agents("done")
+        async with asyncio.timeout(10):
+            while not any("last words" in each for each in lines):
+                await asyncio.sleep(0)
+        logging.getLogger("test").error("very last words")
+        staying.cancel()
+        await asyncio.gather(staying, return_exceptions=True)
+        async with asyncio.timeout(10):
+            while not any("very last words" in each for each in lines):
+                await opened.listener.wait()
+    assert not opened.listener.agents["h1"].is_here
+
+
+async def test_lines_of_a_log_fit_into_a_message() -> None:
+    lines = call_home.LogLines()
+    for _ in range(200):
+        record = logging.makeLogRecord({"msg": "\udc80" + 600 * "ü", "name": "a"})
+        lines.emit(record)
+    message = pb.ControlReply(log=lines.take())
+    assert len(message.SerializeToString()) < MAX_FRAME_BYTES
+    assert "100 more lines" in message.log
+
+
+async def test_a_controller_that_hangs_does_not_delay_the_end_of_an_agent(
+    tmp_path: Path,
+) -> None:
+    authority = RunAuthority()
+    writers = []
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        hello = await read_frame(reader, pb.Hello, where="agent")
+        assert hello is not None
+        welcome = pb.Welcome(name="h1")
+        if hello.HasField("enrolment"):
+            request = hello.enrolment.request
+            welcome.certificate = authority.sign_request("h1", request)
+        write_frame(writer, welcome)
+        # It reads nothing else, not even the end of the connection.
+        writer.transport.pause_reading()
+
+    server = await asyncio.start_server(
+        greet, "127.0.0.1", 0, ssl=authority.server_context()
+    )
+    port = server.sockets[0].getsockname()[1]
+    agent = caller(tmp_path, port, authority.certificate)
+    begun_s = time.monotonic()
+    await agent.enrol()
+    staying = asyncio.create_task(agent.stay(lambda: None))
+    while len(writers) < 3:
+        await asyncio.sleep(0)
+    staying.cancel()
+    await asyncio.gather(staying, return_exceptions=True)
+    assert time.monotonic() - begun_s < 10
+    for writer in writers:
+        writer.transport.abort()
+    server.close()
+
+
+async def test_an_address_that_does_not_answer_counts_more_than_a_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_home, "_CONNECT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(call_home, "_REFUSED_TIMEOUT_S", 0)
+    monkeypatch.setattr(call_home, "_ENROL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(call_home, "_PAUSE_S", 0.01)
+    authority = RunAuthority().certificate
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        agent = caller(tmp_path, busy.getsockname()[1], authority)
+        agent.controllers.append("127.0.0.1:1")
+        begun_s = time.monotonic()
+        with pytest.raises(AgentError, match="does not answer within"):
+            await agent.enrol()
+    assert time.monotonic() - begun_s > 0.2
 
 
 async def waiting_for_calls(
