@@ -27,6 +27,7 @@ VALID_DAYS = 825
 """Longest validity that strict verifiers accept. The CA is valid four times as long."""
 _CLOCK_SKEW = timedelta(hours=1)
 """How long ago certificates begin, because clocks of the hosts in a lab may differ."""
+_LONGEST_COMMON_NAME = 64
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
@@ -89,7 +90,8 @@ def make_certificates(
             key = ec.generate_private_key(ec.SECP256R1())
             certificate = sign(
                 authority,
-                subject=name,
+                # Only the alternatives count. A longer common name is not valid.
+                subject=name[:_LONGEST_COMMON_NAME],
                 alternatives=[_alternative(name, each) for each in addresses]
                 or [x509.DNSName(name)],
                 # Restrict the purpose, so that a stolen agent key does not allow

@@ -46,6 +46,15 @@ def test_an_agents_certificate_names_its_addresses(tmp_path: Path) -> None:
     assert names.get_values_for_type(x509.DNSName) == ["h1.example"]
 
 
+def test_a_host_may_have_a_long_name(tmp_path: Path) -> None:
+    name = f"chakram-agents-0.{60 * 'a'}"
+    make_certificates(tmp_path, {name: [name]})
+    alternatives = load(tmp_path / f"{name}.pem").extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert alternatives.value.get_values_for_type(x509.DNSName) == [name]
+
+
 def test_certificate_of_an_agent_cannot_control_others(tmp_path: Path) -> None:
     make_certificates(tmp_path, {"h1": ["192.0.2.11"]})
     usage = {
