@@ -36,7 +36,8 @@ class ClockLine:
     Attributes:
         remote_ns: A time of the agent's clock.
         offset_ns: How far that clock is ahead at this time.
-        drift: How much further it is ahead for each unit of time that passes.
+        drift: How much further it is ahead for each unit of time of the controller's
+            clock.
     """
 
     remote_ns: int = 0
@@ -61,7 +62,9 @@ class ClockLine:
     ) -> None:
         values = np.frombuffer(table, np.int64).reshape(-1, len(fields))
         anchor = values[:, fields.index(columns[0])]
-        ahead_ns = self.offset_ns + self.drift * (anchor - self.remote_ns)
+        # The agent's clock has counted the drift, too: 36 us in an hour of 100 ppm.
+        slope = self.drift / (1 + self.drift)
+        ahead_ns = self.offset_ns + slope * (anchor - self.remote_ns)
         shift = -np.rint(ahead_ns).astype(np.int64)
         for name in columns:
             column = values[:, fields.index(name)]

@@ -215,3 +215,14 @@ def test_bursts_must_be_possible() -> None:
                 )
             ]
         )
+
+
+@pytest.mark.parametrize("ppm", [-200.0, 200.0])
+def test_times_after_hours_are_converted_back_exactly(ppm: float) -> None:
+    track = ClockTrack()
+    clock = Clock(1, offset_ns=10**12, ppm=ppm, way_ns=1_000, noise_ns=1)
+    for second in range(0, 8 * 3600, 600):
+        track.add(clock.burst(second * SECOND_NS))
+    for hours in (0, 1, 8):
+        local_ns = hours * 3600 * SECOND_NS
+        assert abs(to_local(track, track.to_remote(local_ns)) - local_ns) <= 1
