@@ -9,6 +9,7 @@ import logging
 import os
 import platform
 import socket
+import stat
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -52,6 +53,9 @@ FIRST_HEARTBEAT_S = 5.0
 CLOSE_GRACE_S = 0.5
 MAX_NAME = 200
 _BACKLOG = 512
+_HINT_OF_PATHS = (
+    "check that the folder exists and that the path is shorter than 108 bytes"
+)
 
 _CODES: tuple[tuple[type[errors.ChakramError], grpc.StatusCode], ...] = (
     (errors.UnexpectedEvent, grpc.StatusCode.FAILED_PRECONDITION),
@@ -458,24 +462,32 @@ def _clear_unix_socket(path: str) -> None:
 
     Raises:
         PortInUse: If a process listens on the socket.
-        EnvironmentProblem: If the path is not a socket.
+        EnvironmentProblem: If the path is not a socket, or cannot be used.
     """
+    where = f"--listen unix:{path}"
     place = Path(path)
-    if not place.exists():
+    try:
+        is_socket = stat.S_ISSOCK(place.stat().st_mode)
+    except FileNotFoundError:
         return
-    if not place.is_socket():
+    except OSError as error:
         raise errors.EnvironmentProblem(
-            f"--listen unix:{path}",
+            where, f"cannot listen there ({error.strerror})", _HINT_OF_PATHS
+        ) from error
+    if not is_socket:
+        raise errors.EnvironmentProblem(
+            where,
             "a file with that name exists",
             "choose another path",
         )
     with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except OSError:
-            with suppress(OSError):
-                place.unlink()
-            return
+        # The process may be too busy to accept connections, or belong to another user.
+        probe.setblocking(False)
+        number = probe.connect_ex(path)
+    if number == errno.ECONNREFUSED:
+        with suppress(OSError):
+            place.unlink()
+        return
     raise errors.PortInUse(
         f"unix:{path}", "another agent listens there", "end it, or choose another path"
     )
@@ -485,11 +497,7 @@ def _why_not(listen: str) -> errors.ChakramError:
     """Return an error that explains why *listen* failed, because gRPC does not."""
     where = f"--listen {listen}"
     if listen.startswith("unix:"):
-        return errors.EnvironmentProblem(
-            where,
-            "cannot listen there",
-            "check that the folder exists and that the path is shorter than 108 bytes",
-        )
+        return errors.EnvironmentProblem(where, "cannot listen there", _HINT_OF_PATHS)
     host, _, port = listen.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)

@@ -267,6 +267,25 @@ async def test_socket_path_of_a_running_agent_is_not_replaced(tmp_path: Path) ->
         await connect(target, None)
 
 
+async def test_socket_path_of_an_agent_that_hangs_is_not_replaced(
+    tmp_path: Path,
+) -> None:
+    path = f"{tmp_path}/a"
+    with ExitStack() as stack:
+        hanging = stack.enter_context(socket.socket(socket.AF_UNIX))
+        hanging.bind(path)
+        hanging.listen(0)
+        while True:  # until its queue of connections is full
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            if client.connect_ex(path):
+                break
+        with pytest.raises(PortInUse, match="another agent listens there"):
+            async with serving(f"unix:{path}"):
+                pass
+        assert Path(path).is_socket()
+
+
 async def test_leftover_socket_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(f"{tmp_path}/a")
@@ -281,9 +300,17 @@ async def test_a_file_is_not_replaced(tmp_path: Path) -> None:
             pass
 
 
-async def test_too_long_socket_path_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [108, 300])
+async def test_too_long_socket_path_is_reported(tmp_path: Path, length: int) -> None:
     with pytest.raises(EnvironmentProblem, match="shorter than 108 bytes"):
-        async with serving(f"unix:{tmp_path}/{'a' * 108}"):
+        async with serving(f"unix:{tmp_path}/{'a' * length}"):
+            pass
+
+
+async def test_socket_path_below_a_file_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(EnvironmentProblem, match="Not a directory"):
+        async with serving(f"unix:{tmp_path}/a/b"):
             pass
 
 
