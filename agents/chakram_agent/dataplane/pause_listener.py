@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Collection
 
@@ -41,19 +42,27 @@ class PauseListener:
         self._answers = DSCP_IS_CLASS[ack_dscp]
         # End of the pause of each data class.
         self._until_ns = {DSCP_IS_CLASS[dscp]: 0 for dscp in data_dscps}
+        self._interface = interface
         try:
             self._socket = socket.socket(
                 socket.AF_PACKET,
                 socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK,
                 0,
             )
+        except OSError as error:
+            raise self._cannot_receive(error) from error
+        try:
             self._socket.bind((interface, ETHERTYPE_PAUSE))
         except OSError as error:
-            raise EnvironmentProblem(
-                f"port udp:{interface}",
-                f"cannot receive pause frames ({error.strerror})",
-                "grant CAP_NET_RAW, or leave out ,pauses",
-            ) from error
+            self._socket.close()
+            raise self._cannot_receive(error) from error
+
+    def _cannot_receive(self, error: OSError) -> EnvironmentProblem:
+        return EnvironmentProblem(
+            f"port udp:{self._interface}",
+            f"cannot receive pause frames ({error.strerror})",
+            "grant CAP_NET_RAW, or leave out ,pauses",
+        )
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when a frame has arrived."""
@@ -64,12 +73,20 @@ class PauseListener:
 
         Each tuple contains whether the pause applies to data, whether it applies to
         ACKs and NAKs, and its end in ns.
+
+        Raises:
+            EnvironmentProblem: If the socket is no longer usable.
         """
         found: list[tuple[bool, bool, int]] = []
         while True:
             try:
                 frame = self._socket.recv(_LONGEST_BYTES)
             except BlockingIOError:
+                return found
+            except OSError as error:
+                if error.errno != errno.ENETDOWN:
+                    raise self._cannot_receive(error) from error
+                # The kernel reports each outage once. Frames arrive again afterward.
                 return found
             for klass, quanta in paused_classes(frame):
                 until_ns = now_ns + pause_ns(quanta, self._rate_bps)

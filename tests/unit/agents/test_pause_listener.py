@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ class Frames:
     """A packet socket: its received frames, and whether it can be opened."""
 
     def __init__(self) -> None:
-        self.coming: list[bytes] = []
+        self.coming: list[bytes | OSError] = []
         self.bound: tuple[str, int] | None = None
         self.refusal: OSError | None = None
         self.is_open = True
@@ -36,7 +37,10 @@ class Frames:
     def recv(self, size: int) -> bytes:
         if not self.coming:
             raise BlockingIOError
-        return self.coming.pop(0)[:size]
+        frame = self.coming.pop(0)
+        if isinstance(frame, OSError):
+            raise frame
+        return frame[:size]
 
     def fileno(self) -> int:
         return 7
@@ -101,3 +105,18 @@ def test_missing_privilege_to_listen_is_reported(frames: Frames) -> None:
         "port udp:eth0: cannot receive pause frames (Operation not permitted)"
         " (grant CAP_NET_RAW, or leave out ,pauses)"
     )
+    assert not frames.is_open
+
+
+def test_pauses_continue_after_an_outage_of_the_interface(frames: Frames) -> None:
+    listener = listening(26, answers=48)
+    frames.coming = [OSError(errno.ENETDOWN, "Network is down"), pause_frame(3, 100)]
+    assert listener.take(NOW_NS) == []
+    assert listener.take(NOW_NS) == [(True, False, NOW_NS + 100 * QUANTUM_NS)]
+
+
+def test_other_errors_of_the_socket_are_reported(frames: Frames) -> None:
+    listener = listening(26, answers=48)
+    frames.coming = [OSError(errno.EBADF, "Bad file descriptor")]
+    with pytest.raises(EnvironmentProblem, match="udp:eth0: .*Bad file descriptor"):
+        listener.take(NOW_NS)
