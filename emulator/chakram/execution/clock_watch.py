@@ -60,14 +60,17 @@ class ClockWatch:
         """Send a burst of pings to every agent.
 
         Raises:
-            ChakramError: If an agent does not answer.
+            ChakramError: If an agent does not answer. All others have been measured.
         """
         self._last_ns = time.monotonic_ns()
 
         async def send(name: str, client: AgentClient) -> None:
             self.tracks[name].add(await client.send_pings())
 
-        await asyncio.gather(*(send(*each) for each in self._clients.items()))
+        sending = (send(*each) for each in self._clients.items())
+        for result in await asyncio.gather(*sending, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
     async def start(self) -> None:
         """Send a burst, and note that times are converted from then on.
