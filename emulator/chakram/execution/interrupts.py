@@ -6,10 +6,13 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Self
 
 from chakram.execution.signals import SIGHUP, ending_signals, leave_terminal
 from chakram.foundation.errors import RunInterrupted
+
+_Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class Interrupts:
@@ -35,7 +38,7 @@ class Interrupts:
         self.name: str | None = None
         self.listener: Callable[[str], object] | None = None
         self._task: asyncio.Task[object] | None = None
-        self._before: dict[signal.Signals, object] = {}
+        self._before: dict[signal.Signals, _Handler] = {}
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -50,7 +53,8 @@ class Interrupts:
         loop = asyncio.get_running_loop()
         for number, handler in self._before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)  # type: ignore[arg-type] # from getsignal
+            # None represents a handler that was not installed from Python.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if isinstance(error, asyncio.CancelledError) and self.name is not None:
             raise RunInterrupted(self._what, f"interrupted by {self.name}") from None
 

@@ -74,6 +74,24 @@ async def test_cancellation_without_a_signal_is_passed_on() -> None:
         await task
 
 
+@pytest.mark.asyncio
+async def test_a_handler_of_another_language_is_replaced_by_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = (*SIGNALS, signal.SIGHUP)
+    before = {each: signal.getsignal(each) for each in ends}
+    with monkeypatch.context() as patch:
+        # Python cannot return a handler that a C program has installed.
+        patch.setattr(signal, "getsignal", lambda _: None)
+        interrupts = Interrupts()
+        interrupts.__enter__()
+    interrupts.__exit__(None, None, None)
+    after = {each: signal.getsignal(each) for each in ends}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert set(after.values()) == {signal.SIG_DFL}
+
+
 def test_other_threads_get_no_signals() -> None:
     # As where a notebook's loop runs in the main thread.
     before = signal.getsignal(signal.SIGINT)
