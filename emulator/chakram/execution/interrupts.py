@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
@@ -57,6 +58,22 @@ class Interrupts:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if isinstance(error, asyncio.CancelledError) and self.name is not None:
             raise RunInterrupted(self._what, f"interrupted by {self.name}") from None
+
+    @contextmanager
+    def heard_by(self, listener: Callable[[str], object]) -> Iterator[None]:
+        """Pass the first signal to *listener* during the block.
+
+        Raises:
+            RunInterrupted: If a signal has arrived before. An earlier listener may have
+                got it too late.
+        """
+        if self.name is not None:
+            raise RunInterrupted(self._what, f"interrupted by {self.name}")
+        self.listener = listener
+        try:
+            yield
+        finally:
+            self.listener = None
 
     def _come(self, name: str) -> None:
         if SIGHUP is not None and name == SIGHUP.name:

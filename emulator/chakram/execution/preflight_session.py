@@ -548,15 +548,13 @@ class Preflight:
             hang_timeout_ns=max(self.experiment.hang_timeout_ns, _HANG_TIMEOUT_NS),
             iterations_of=plan.iterations_of(),
         )
-        self.interrupts.listener = session.interrupt
         try:
-            await session.run()
+            with self.interrupts.heard_by(session.interrupt):
+                await session.run()
         except ChakramError as error:
             # Some agents may still be preparing a plan that another agent has refused.
             await _free(clients.values(), why=error.found)
             raise
-        finally:
-            self.interrupts.listener = None
         await _free(clients.values())
 
 

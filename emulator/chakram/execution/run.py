@@ -286,15 +286,14 @@ class Run:
         """Run the session while watching its links and the launcher of its agents."""
         watch = asyncio.create_task(self._watch_links(world, before), name="links")
         launcher = asyncio.create_task(agents.watch(session.abort), name="launcher")
-        self.interrupts.listener = session.interrupt
         is_complete = False
         try:
-            await session.run()
+            with self.interrupts.heard_by(session.interrupt):
+                await session.run()
             is_complete = True
         except ChakramError as error:
             raise await agents.explained(error) from error
         finally:
-            self.interrupts.listener = None
             if self._link_faults is not None:
                 self._link_faults.end(time.monotonic_ns())
             watch.cancel()

@@ -45,6 +45,36 @@ async def test_without_a_listener_the_task_is_cancelled(
 
 
 @pytest.mark.asyncio
+async def test_a_signal_between_two_listeners_is_not_lost() -> None:
+    heard: list[str] = []
+
+    async def work() -> None:
+        with Interrupts("preflight") as interrupts:
+            with interrupts.heard_by(heard.append):
+                await asyncio.sleep(0)
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+
+    with pytest.raises(RunInterrupted, match="preflight: interrupted by SIGINT"):
+        await asyncio.create_task(work())
+    assert not heard
+
+
+@pytest.mark.asyncio
+async def test_a_signal_that_a_listener_ignored_ends_the_next_work() -> None:
+    heard = asyncio.get_running_loop().create_future()
+    with Interrupts("preflight") as interrupts:
+        with interrupts.heard_by(heard.set_result):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert await heard == "SIGINT"
+        with (
+            pytest.raises(RunInterrupted, match="preflight: interrupted by SIGINT"),
+            interrupts.heard_by(heard.set_result),
+        ):
+            pytest.fail("the block runs")
+
+
+@pytest.mark.asyncio
 async def test_second_signal_cancels() -> None:
     heard: list[str] = []
 
