@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import sys
 import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.foundation.errors import ConfigError
+from chakram.foundation.errors import ConfigError, EnvironmentProblem
 from chakram.launch.agent_bundle import AgentBundle, make_bundle
 
 if TYPE_CHECKING:
@@ -108,3 +109,31 @@ def test_an_interpreter_that_does_not_fit_is_refused(
         path.write_bytes(content)
     with pytest.raises(ConfigError, match="--python"):
         make_bundle(path)
+
+
+@pytest.mark.parametrize("form", ["gz", "xz", "bz2"])
+def test_a_damaged_interpreter_is_refused(tmp_path: Path, form: str) -> None:
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    path = tmp_path / f"python.tar.{form}"
+    with tarfile.open(path, f"w:{form}") as archive:  # type: ignore[call-overload]
+        info = tarfile.TarInfo(f"python/bin/python{version}")
+        info.size = 100_000
+        letters = bytes(random.Random(1).choices(b"abcdefgh", k=info.size))
+        archive.addfile(info, io.BytesIO(letters))
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 64] = bytes(64)
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match=r"--python .*: cannot be read \(.*\) "):
+        make_bundle(path)
+
+
+def test_an_installation_that_crashes_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashing = tmp_path / "python"
+    crashing.write_text("#!/bin/sh\nkill -9 $$\n")
+    crashing.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(crashing))
+    with pytest.raises(EnvironmentProblem, match="its process ended with -9"):
+        make_bundle()

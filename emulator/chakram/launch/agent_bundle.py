@@ -18,9 +18,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 
 import chakram
@@ -36,6 +38,7 @@ DISTRIBUTIONS = (
 )
 """Distributions that an agent imports."""
 _PLUG_IN_GROUPS = ("chakram.algorithms", "chakram.congestion_controls")
+_CHUNK_BYTES = 1 << 20
 _SKIPPED = {".pyi", ".pyc", ".pxd", ".pyx", ".proto", ".c", ".pem"}
 _START = """\
 #!/bin/sh
@@ -168,7 +171,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
     if found.returncode:
         raise EnvironmentProblem(
             "chakram_agent",
-            f"cannot be imported: {found.stderr.strip().splitlines()[-1]}",
+            f"cannot be imported: {_last_line(found)}",
             "install chakram again",
         )
     for name, file in json.loads(found.stdout):
@@ -212,6 +215,12 @@ def _files() -> Iterator[tuple[str, bytes]]:
                     yield f"site/{installed}", path.read_bytes()
 
 
+def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line of errors of a process, or how it ended without any."""
+    lines = ended.stderr.strip().splitlines()
+    return lines[-1] if lines else f"its process ended with {ended.returncode}"
+
+
 def _stripped(libraries: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return libraries without symbols for debugging, if this host has binutils."""
     with tempfile.TemporaryDirectory() as folder:
@@ -251,8 +260,12 @@ def _check_interpreter(path: Path, version: str) -> None:
     try:
         with tarfile.open(path) as source:
             names = source.getnames()
-    except (OSError, tarfile.TarError, EOFError) as error:
-        raise ConfigError(where, f"cannot be read ({error})", hint) from error
+            # Checksums are at the end, behind the last file.
+            while source.fileobj is not None and source.fileobj.read(_CHUNK_BYTES):
+                pass
+    except (OSError, tarfile.TarError, EOFError, LZMAError, zlib.error) as error:
+        reason = str(error).partition("\n")[0].rstrip(":")
+        raise ConfigError(where, f"cannot be read ({reason})", hint) from error
     if f"python/bin/python{version}" not in names:
         raise ConfigError(where, f"has no python/bin/python{version}", hint)
 
