@@ -326,11 +326,35 @@ async def test_agents_of_a_large_cluster_can_call_at_once(
     assert backlogs[1] >= 512
 
 
+def a_token_file() -> TokenFile:
+    return TokenFile(token=b"\x5a" * 32, authority=b"PEM", controllers=())
+
+
+async def test_a_token_that_a_terminal_echoes_is_in_no_log(tmp_path: Path) -> None:
+    # With ssh -tt, the terminal of the other host prints what it reads.
+    agents = launched_agents.LaunchedAgents(Mock(refusals={}), tmp_path / "logs")
+    command = LaunchCommand(("h1",), ("cat",))
+    started = await launched_agents._spawn(command, a_token_file(), agents)
+    await started.reading
+    log = await asyncio.to_thread((tmp_path / "logs" / "h1.log").read_text)
+    for text in (log, *started.last):
+        assert "PEM" in text
+        assert "5a5a" not in text
+
+
+async def test_a_launcher_that_a_signal_without_a_name_ends_is_explained() -> None:
+    agents = launched_agents.LaunchedAgents(Mock(refusals={}), None)
+    command = LaunchCommand(("h1",), ("sh", "-c", "kill -40 $$"))
+    started = await launched_agents._spawn(command, a_token_file(), agents)
+    await started.reading
+    assert await agents.ended(within_s=30) == ["h1: sh was ended by signal 40"]
+
+
 async def test_what_a_launcher_leaves_behind_does_not_delay_its_error() -> None:
     words = ("sh", "-c", "sleep 30 & echo no route; exit 255")
     agents = launched_agents.LaunchedAgents(Mock(refusals={}), None)
     command = LaunchCommand(("h1",), words)
-    started = await launched_agents._spawn(command, b"", agents)
+    started = await launched_agents._spawn(command, a_token_file(), agents)
     await asyncio.to_thread(wait_until, lambda: started.has_ended, "its end")
     async with asyncio.timeout(10):
         error = await launched_agents._why_absent(started, ["h1"], agents.listener)

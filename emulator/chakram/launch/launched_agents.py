@@ -80,12 +80,14 @@ class _Started:
     Attributes:
         command: Its command.
         process: Its process.
+        token: The token in hexadecimal digits, which a terminal may echo.
         last: The last lines of its output.
         reading: Reads its output.
     """
 
     command: LaunchCommand
     process: asyncio.subprocess.Process
+    token: str = ""
     last: deque[str] = field(default_factory=lambda: deque(maxlen=_LAST_LINES))
     reading: asyncio.Task[None] = field(init=False)
 
@@ -98,12 +100,20 @@ class _Started:
         status = self.process.returncode or 0
         name = Path(self.command.arguments[0]).name
         how = (
-            f"was ended by {signal.Signals(-status).name}"
+            f"was ended by {_signal_name(-status)}"
             if status < 0
             else f"ended with exit status {status}"
         )
         lines = [each for each in self.last if each]
         return f"{name} {how}: {lines[-1]}" if lines else f"{name} {how}"
+
+
+def _signal_name(number: int) -> str:
+    """Return the name of a signal. Most real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 @dataclass(slots=True)
@@ -240,7 +250,7 @@ async def launched_agents(
         reaches = await asyncio.to_thread(_reaches, address, chosen, hosts.values())
         controllers = [socket_text(each, bound) for each in reaches]
 
-        def token_file(each: LaunchCommand) -> bytes:
+        def token_file(each: LaunchCommand) -> TokenFile:
             shared = chosen.shares_token
             name = None if shared else each.hosts[0]
             return TokenFile(
@@ -249,7 +259,7 @@ async def launched_agents(
                 controllers=tuple(controllers),
                 name=name,
                 launcher_port=bound if chosen.tells_address and not address else 0,
-            ).to_bytes()
+            )
 
         stack.push_async_callback(_end, agents)
         await _start(commands, token_file, agents, arrived, options.tolerate)
@@ -318,7 +328,7 @@ def _reaches(listen: str, chosen: Launcher, addresses: Iterable[str]) -> list[st
 
 async def _start(
     commands: Sequence[LaunchCommand],
-    token_file: Callable[[LaunchCommand], bytes],
+    token_file: Callable[[LaunchCommand], TokenFile],
     agents: LaunchedAgents,
     arrived: Callable[[int, int], None],
     tolerate: int,
@@ -361,9 +371,9 @@ async def _start(
 
 
 async def _spawn(
-    command: LaunchCommand, token: bytes, agents: LaunchedAgents
+    command: LaunchCommand, token_file: TokenFile, agents: LaunchedAgents
 ) -> _Started:
-    """Start one command, and give it the token.
+    """Start one command, and give it the token file.
 
     Raises:
         EnvironmentProblem: If it is not installed.
@@ -375,12 +385,12 @@ async def _spawn(
         # A launcher whose controller is killed ends its agents.
         preexec_fn=partial(die_with_parent, signal_number=signal.SIGTERM),
     )
-    each = _Started(command, process)
+    each = _Started(command, process, token_file.token.hex())
     each.reading = asyncio.create_task(_read(each, agents), name="launcher output")
     agents.started.append(each)
     assert process.stdin is not None
     with suppress(OSError):
-        process.stdin.write(token)
+        process.stdin.write(token_file.to_bytes())
         await process.stdin.drain()
         process.stdin.close()
     return each
@@ -399,7 +409,10 @@ async def _read(each: _Started, agents: LaunchedAgents) -> None:
             continue  # line longer than the limit of the stream
         if not line:
             break
-        text = line.decode("utf-8", "replace").rstrip()[:_LONGEST_LINE]
+        text = line.decode("utf-8", "replace").rstrip()
+        if each.token:
+            text = text.replace(each.token, "(token)")
+        text = text[:_LONGEST_LINE]
         each.last.append(one_line(text))
         # With one host per command, its agent sends the lines of its log itself.
         is_known = len(hosts) == 1 and " chakram_agent" in text
