@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 3.0
+"""Longest time from the arrival of a connection to its certificate."""
+_LEAST_TIMEOUT_S = 0.1
 MOST_WAITING = 128
 """Limit on connections that have not yet presented a certificate."""
 MOST_WAITING_PER_SOURCE = 64
@@ -162,9 +164,10 @@ class Gate:
         reader = asyncio.StreamReader(limit=CHUNK_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         has_certificate = False
+        ends_s = loop.time() + HANDSHAKE_TIMEOUT_S
         try:
             # A client that sends nothing takes a descriptor, but no TLS buffers.
-            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+            async with asyncio.timeout_at(ends_s):
                 await _wait_readable(connection)
             if not self._room.is_waiting(connection):
                 return
@@ -173,7 +176,7 @@ class Gate:
                 lambda: protocol,
                 connection,
                 ssl=self.context,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                ssl_handshake_timeout=max(ends_s - loop.time(), _LEAST_TIMEOUT_S),
                 ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
             )
             has_certificate = True

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import stat
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from chakram.foundation.errors import (
     EnvironmentProblem,
     PortInUse,
 )
+from chakram_agent import tls_gate
 from tests.agents import (
     TIMEOUT_S,
     endless_plan,
@@ -208,6 +210,26 @@ for number in range(10**6):
 """
 CLIENT_HELLO = "16030102000100" + "01fc0303"
 """The beginning of one; the rest never comes."""
+
+
+async def test_a_client_that_speaks_late_gets_no_more_time(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_gate, "HANDSHAKE_TIMEOUT_S", 0.6)
+    async with serving("127.0.0.1:0", tls=tls(certificates / "lab", "h1")) as target:
+        host, _, port = target.rpartition(":")
+        seconds = []
+        for _ in range(5):  # the machine may be busy
+            reader, writer = await asyncio.open_connection(host, int(port))
+            begun_s = time.monotonic()
+            await asyncio.sleep(0.5)
+            writer.write(bytes.fromhex(CLIENT_HELLO))
+            await reader.read()
+            seconds.append(time.monotonic() - begun_s)
+            writer.close()
+            if seconds[-1] < 0.9:
+                break
+        assert min(seconds) < 0.9
 
 
 @pytest.mark.parametrize(
