@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from chakram.control.protobuf_messages import pb
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.foundation.errors import EnvironmentProblem, FabricError, PlanError
+from chakram.foundation.open_files import allow_descriptors
 from chakram.plan.plan import AgentPlan
 from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import MAX_SHARDS
 from chakram.roce.shared_line import PART_WORDS
-from chakram_agent.dataplane.udp_sockets import allow_descriptors, bound_socket
+from chakram_agent.dataplane.udp_sockets import bound_socket
 
 # Every process has its own receiving socket. All sockets are bound to one address and
 # UDP port (SO_REUSEPORT). A classic BPF program in the kernel selects the socket for

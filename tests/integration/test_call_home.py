@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -324,6 +325,19 @@ async def test_agents_of_a_large_cluster_can_call_at_once(
     async with door(tmp_path / "s"):
         assert backlogs
     assert backlogs[1] >= 512
+
+
+async def test_a_controller_may_open_the_files_that_its_agents_need(
+    tmp_path: Path,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = soft - 100
+    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
+    try:
+        async with door(tmp_path / "s"):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > low
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def a_token_file() -> TokenFile:

@@ -34,6 +34,7 @@ import time
 
 from chakram.foundation.errors import AgentError, FabricError, PortInUse, PrivilegeError
 from chakram.foundation.ip_addresses import LOOPBACK_IPV6, is_ipv6, socket_text
+from chakram.foundation.open_files import allow_descriptors
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port_options import PortCapabilities, PortOptions, class_of
 
@@ -344,11 +345,3 @@ def _require_interface(sock: socket.socket, interface: str, where: str) -> None:
         raise FabricError(
             where, f"there is no interface {interface}", "see: ip link"
         ) from error
-
-
-def allow_descriptors(more: int) -> None:
-    """Raise the soft limit on open files, at most to the hard limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < hard:
-        wanted = soft + more if hard == resource.RLIM_INFINITY else hard
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

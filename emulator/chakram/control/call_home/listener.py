@@ -26,6 +26,7 @@ from chakram.control.error_details import error_message
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.foundation.errors import AgentError, ChakramError, EnvironmentProblem
 from chakram.foundation.ip_addresses import socket_text
+from chakram.foundation.open_files import allow_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -43,6 +44,9 @@ _END_TIMEOUT_S = 1.0
 _SHUTDOWN_TIMEOUT_S = 1.0
 """Longest time to wait for the end of a connection whose agent does not answer."""
 _BACKLOG = 512
+_DESCRIPTORS_OF_AGENT = 16
+"""Limit on descriptors per agent: two connections of it, three sockets of its calls, and
+the pipes of its launcher. Each of these may exist twice for a moment."""
 
 
 @dataclass(slots=True, eq=False)
@@ -207,6 +211,7 @@ class CallHomeListener:
         Raises:
             EnvironmentProblem: If the controller cannot listen there.
         """
+        allow_descriptors(_DESCRIPTORS_OF_AGENT * len(self.agents))
         context = self._authority.server_context()
         is_dual = host in ("", "::") and socket.has_dualstack_ipv6()
         address = host or ("::" if is_dual else "0.0.0.0")
