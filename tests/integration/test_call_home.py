@@ -72,12 +72,21 @@ class Door:
         self.port = 0
 
     async def say(
-        self, hello: pb.Hello, pair: Pair | None = None, *, authority: bytes = b""
+        self,
+        hello: pb.Hello,
+        pair: Pair | None = None,
+        *,
+        authority: bytes = b"",
+        source: str = "127.0.0.1",
     ) -> pb.Welcome | None:
         """Return the answer to a greeting; None if the connection ends."""
         context = client_context(authority or self.authority.certificate, pair)
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.port, ssl=context, server_hostname=CONTROLLER_HOST
+            "127.0.0.1",
+            self.port,
+            ssl=context,
+            server_hostname=CONTROLLER_HOST,
+            local_addr=(source, 0),
         )
         try:
             write_frame(writer, hello)
@@ -626,6 +635,22 @@ async def test_an_end_within_a_message_is_reported(data: bytes) -> None:
     reader.feed_eof()
     with pytest.raises(PeerError, match="ended in a message"):
         await read_frame(reader, pb.Hello, where="h1")
+
+
+async def test_refusals_of_strangers_take_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "_MOST_OTHER_REFUSALS", 1)
+    async with door(tmp_path / "s") as opened:
+        long = await opened.say(greeting(50_000 * "h", control=True))
+        assert long is not None
+        assert "too long" in long.refusal.found
+        for number in (2, 3, 4, 2, 5):
+            source = f"127.0.0.{number}"
+            await opened.say(greeting(source, control=True), source=source)
+        refusals = opened.listener.refusals
+        assert list(refusals) == ["127.0.0.4", "127.0.0.2", "127.0.0.5"]
+        assert all(len(str(each)) < 200 for each in refusals.values())
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,10 @@ _END_TIMEOUT_S = 1.0
 _SHUTDOWN_TIMEOUT_S = 1.0
 """Longest time to wait for the end of a connection whose agent does not answer."""
 _BACKLOG = 512
+_LONGEST_TEXT = 253
+"""Longest name of an agent, and longest version: that of a host name."""
+_MOST_OTHER_REFUSALS = 64
+"""Limit on refusals to remember, in addition to one per expected agent."""
 _DESCRIPTORS_OF_AGENT = 16
 """Limit on descriptors per agent: two connections of it, three sockets of its calls, and
 the pipes of its launcher. Each of these may exist twice for a moment."""
@@ -179,7 +183,8 @@ class CallHomeListener:
 
     Attributes:
         agents: The expected agents, by name.
-        refusals: The last refusal of each source address.
+        refusals: The last refusal of each source address, the oldest first. Their
+            number has a limit.
     """
 
     def __init__(
@@ -293,7 +298,7 @@ class CallHomeListener:
                 agent, welcome = self._answer(hello, writer, source)
             except ChakramError as error:
                 log.info("refused an agent error=%s", error)
-                self.refusals[str(peer[0])] = error
+                self._note_refusal(str(peer[0]), error)
                 write_frame(writer, pb.Welcome(refusal=error_message(error)))
                 await writer.drain()
                 self._changed.set()
@@ -316,6 +321,13 @@ class CallHomeListener:
             if not keeps:
                 await close(writer)
 
+    def _note_refusal(self, address: str, error: ChakramError) -> None:
+        """Keep the last refusal of an address. Forget old ones beyond a limit."""
+        self.refusals.pop(address, None)
+        self.refusals[address] = error
+        if len(self.refusals) > len(self.agents) + _MOST_OTHER_REFUSALS:
+            del self.refusals[next(iter(self.refusals))]
+
     def _answer(
         self, hello: pb.Hello, writer: asyncio.StreamWriter, source: str
     ) -> tuple[CalledAgent | None, pb.Welcome]:
@@ -325,6 +337,9 @@ class CallHomeListener:
             ChakramError: If the agent must not enrol or connect.
         """
         name = hello.name
+        # Strangers must not fill the memory with errors that contain these texts.
+        if max(len(name), len(hello.version)) > _LONGEST_TEXT:
+            raise AgentError(f"agent at {source}", "its name or version is too long")
         if hello.protocol != PROTOCOL_VERSION or hello.version != chakram.__version__:
             raise AgentError(
                 f"agent {name!r} at {source}",
