@@ -51,7 +51,7 @@ _REFUSED_TIMEOUT_S = 5.0
 connections, the controller has ended, because it listens before it starts agents. If a
 certificate is not valid, the clock of this host is wrong."""
 _SHUTDOWN_TIMEOUT_S = 1.0
-"""Longest time to wait for the end of a connection if the controller does not answer."""
+"""Longest time to wait for the end of a connection to a controller that hangs."""
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 2.0
 _RENEW_AFTER_S = AGENT_VALID.total_seconds() / 2

@@ -504,7 +504,7 @@ async def test_the_last_lines_of_a_log_reach_the_controller(tmp_path: Path) -> N
             await opened.listener.wait()
         await opened.listener.end_agents("done")
         async with asyncio.timeout(10):
-            while not any("last words" in each for each in lines):
+            while not any("last words" in each for each in lines):  # noqa: ASYNC110 - the log has no event
                 await asyncio.sleep(0)
         logging.getLogger("test").error("very last words")
         staying.cancel()
@@ -551,7 +551,7 @@ async def test_a_controller_that_hangs_does_not_delay_the_end_of_an_agent(
     begun_s = time.monotonic()
     await agent.enrol()
     staying = asyncio.create_task(agent.stay(lambda: None))
-    while len(writers) < 3:
+    while len(writers) < 3:  # noqa: ASYNC110 - connections have no event
         await asyncio.sleep(0)
     staying.cancel()
     await asyncio.gather(staying, return_exceptions=True)
@@ -605,7 +605,7 @@ async def test_a_call_takes_no_connection_that_was_reset(tmp_path: Path) -> None
             socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
         )
         dead.transport.abort()
-        while inner[0].exception() is None:
+        while inner[0].exception() is None:  # noqa: ASYNC110 - readers have no event
             await asyncio.sleep(0)
         reader, writer = await waiting_for_calls(opened, pair)
         _, call = await asyncio.open_unix_connection(

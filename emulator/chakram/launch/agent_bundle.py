@@ -261,7 +261,8 @@ def _check_interpreter(path: Path, version: str) -> None:
         with tarfile.open(path) as source:
             names = source.getnames()
             # Checksums are at the end, behind the last file.
-            while source.fileobj is not None and source.fileobj.read(_CHUNK_BYTES):
+            assert source.fileobj is not None
+            while source.fileobj.read(_CHUNK_BYTES):
                 pass
     except (OSError, tarfile.TarError, EOFError, LZMAError, zlib.error) as error:
         reason = str(error).partition("\n")[0].rstrip(":")

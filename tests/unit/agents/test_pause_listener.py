@@ -118,5 +118,5 @@ def test_pauses_continue_after_an_outage_of_the_interface(frames: Frames) -> Non
 def test_other_errors_of_the_socket_are_reported(frames: Frames) -> None:
     listener = listening(26, answers=48)
     frames.coming = [OSError(errno.EBADF, "Bad file descriptor")]
-    with pytest.raises(EnvironmentProblem, match="udp:eth0: .*Bad file descriptor"):
+    with pytest.raises(EnvironmentProblem, match=r"udp:eth0: .*Bad file descriptor"):
         listener.take(NOW_NS)

@@ -1,4 +1,4 @@
-"""Launched agents have the version of the controller, one bundle, and one token each."""
+"""Launched agents have one version, one bundle, and one token each."""
 
 from __future__ import annotations
 

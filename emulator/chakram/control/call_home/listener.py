@@ -49,8 +49,8 @@ _LONGEST_TEXT = 253
 _MOST_OTHER_REFUSALS = 64
 """Limit on refusals to remember, in addition to one per expected agent."""
 _DESCRIPTORS_OF_AGENT = 16
-"""Limit on descriptors per agent: two connections of it, three sockets of its calls, and
-the pipes of its launcher. Each of these may exist twice for a moment."""
+"""Limit on descriptors per agent: two connections of it, three sockets of its calls,
+and the pipes of its launcher. Each of these may exist twice for a moment."""
 
 
 @dataclass(slots=True, eq=False)
