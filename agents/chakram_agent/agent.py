@@ -301,6 +301,7 @@ class Agent:
         If this loop stalls for too long, the shards stop sending.
         """
         next_snapshot_s = 0.0
+        has_waited = False
         while True:
             before_ns = monotonic_ns()
             await asyncio.sleep(TICK_S)
@@ -308,8 +309,12 @@ class Agent:
             self.stalls.alive(now_ns)
             if not self._shards.renew_lease(now_ns):
                 self._dispatch(events.Abort(reason=LEASE_SENTENCE))
-            if now_ns - before_ns > LOOP_STALL_NS:
-                continue  # heartbeats may be queued, so handle them before deadlines
+            if now_ns - before_ns > LOOP_STALL_NS and not has_waited:
+                # Heartbeats may be queued, so handle them before deadlines. On a host
+                # with many stalls, this must not postpone deadlines forever.
+                has_waited = True
+                continue
+            has_waited = False
             self._check_controller(now_ns)
             if now_ns >= self.state.next_deadline_ns():
                 self._dispatch(events.Tick(now_ns=now_ns))
