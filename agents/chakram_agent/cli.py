@@ -6,8 +6,10 @@ import argparse
 import asyncio
 import logging
 import os
+import random
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -29,6 +31,11 @@ from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 if TYPE_CHECKING:
     from chakram.control.call_home.token_file import TokenFile
 
+
+log = logging.getLogger(__name__)
+
+_NICE_TIMEOUT_S = 5.0
+_NICE_PAUSE_S = 0.1
 
 HOME_LEASE_NS = 600 * 10**9
 """Time without a controller after which a launched agent ends itself."""
@@ -275,14 +282,24 @@ def apply_niceness(nice: int) -> None:
     Raises:
         PrivilegeError: If this user may not set that niceness.
     """
-    try:
-        set_niceness(os.getpid(), nice)
-    except PermissionError:
-        raise PrivilegeError(
-            f"--nice {nice}",
-            "this user may not raise the priority of processes",
-            "run as root, or remove the option",
-        ) from None
+    ends_s = time.monotonic() + _NICE_TIMEOUT_S
+    while True:
+        try:
+            set_niceness(os.getpid(), nice)
+        except BlockingIOError:
+            # The kernel lets all users except root set one session per 0.1 s.
+            if time.monotonic() > ends_s:
+                log.warning("--nice: the niceness of the session was not set")
+                return
+            time.sleep(_NICE_PAUSE_S * random.uniform(0.5, 1))
+        except PermissionError:
+            raise PrivilegeError(
+                f"--nice {nice}",
+                "this user may not raise the priority of processes",
+                "run as root, or remove the option",
+            ) from None
+        else:
+            return
 
 
 async def run(options: ServeOptions, metrics: str | None) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from chakram.control.call_home.token_file import TokenFile
 from chakram.control.service import TlsFiles
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from chakram.foundation.errors import ConfigError
+from chakram_agent import cli
 from chakram_agent.cli import main, parser, serve_options
 from chakram_agent.grpc_server import ServeOptions
 from chakram_agent.send_limits import Policy
@@ -110,3 +112,32 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out == f"{chakram.__version__}\n"
+
+
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_the_kernel_may_delay_the_niceness_of_a_session(
+    monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    calls: list[int] = []
+
+    def set_niceness(_: int, niceness: int) -> None:
+        calls.append(niceness)
+        if len(calls) <= refusals:
+            raise BlockingIOError
+
+    monkeypatch.setattr(cli, "set_niceness", set_niceness)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    cli.apply_niceness(5)
+    assert calls == [5] * (refusals + 1)
+
+
+def test_a_session_without_a_niceness_is_no_reason_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def set_niceness(*_: int) -> None:
+        raise BlockingIOError
+
+    monkeypatch.setattr(cli, "set_niceness", set_niceness)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(cli, "_NICE_TIMEOUT_S", 0)
+    cli.apply_niceness(5)
