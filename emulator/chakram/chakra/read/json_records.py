@@ -8,7 +8,8 @@ gets one that identifies the format.
   defaults are omitted.
 * The *feeder JSON* of mlcommons/chakra has ``workload_graph``. Node types and
   collectives are numbers, and ``runtime`` is in microseconds. Attributes are direct
-  members of a node. The format has neither metadata nor groups.
+  members of a node. The format has no metadata. The reference reader ignores groups,
+  but Chakram reads them.
 * STAGE's JSON has ``nodes``. Types are lower-case words, and collectives are upper-case
   words. As in STAGE's binary files, sizes are numbers of elements.
 """
@@ -32,33 +33,36 @@ from chakram.chakra.read.json_scan import JsonScanner
 from chakram.chakra.read.producers import STAGE_SCHEMA, Producer
 from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
 
+_NODE_KEYS: Final = frozenset(
+    {
+        *("id", "name", "type", "ctrlDeps", "dataDeps", "ctrl_deps", "data_deps"),
+        *("startTimeMicros", "durationMicros", "start_time_micros", "duration_micros"),
+        *("inputs", "outputs"),
+    }
+)
+"""Members that only nodes have, in both spellings that protobuf accepts."""
+
 # Field names before schema 0.0.4, as spelled by protobuf's JSON mapping.
 _OLD_KEYS: Final = frozenset({"parent", "nodeType", "attribute", "simulatedRunTime"})
 
-_FEEDER_ATTRIBUTES: Final = (
-    "is_cpu_op",
-    "tensor_size",
-    "comm_type",
-    "comm_priority",
-    "comm_size",
-    "comm_src",
-    "comm_dst",
-    "comm_tag",
-    "involved_dim",
-)
-_STAGE_ATTRIBUTES: Final = (
+_ATTRIBUTES: Final = (
     "num_ops",
     "tensor_size",
     "op_type",
+    "comm_priority",
     "comm_size",
     "comm_src",
     "comm_dst",
     "comm_tag",
     "comm_group",
     "pg_name",
+    "root",
     "is_cpu_op",
+    "stream",
     "involved_dim",
 )
+"""Attributes of a node that are direct members of its object, except ``comm_type``."""
+
 _LISTS: Final = frozenset({"involved_dim"})
 _STAGE_TYPES: Final[Mapping[str, NodeType]] = {
     "mem_load_node": NodeType.MEM_LOAD,
@@ -75,6 +79,8 @@ def jsonizer_records(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` from the output of chakra_jsonizer.
 
+    The first object is metadata, unless it has members of a node.
+
     Raises:
         TraceError: At the first object that is not a message.
     """
@@ -88,7 +94,9 @@ def jsonizer_records(
                 f"a node has {min(old)!r}: the trace has a Chakra schema before 0.0.4",
                 "convert it with the tool that wrote it to schema 0.0.4 or later",
             )
-        encode = encode_json_metadata if first else encode_json_node
+        # Metadata would ignore the members of a node, so the node would be lost.
+        is_metadata = first and not _NODE_KEYS & members.keys()
+        encode = encode_json_metadata if is_metadata else encode_json_node
         first = False
         yield offset, encode(members, where)
 
@@ -103,7 +111,7 @@ def feeder_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, 
     for offset, where, members in _nodes(chunks, source, "workload_graph"):
         node = _node(members, where, "Id", "Name", "ctrlDeps", "runtime")
         node["node_type"] = _required(members, "NodeType", where)
-        node["attributes"] = _chosen(members, _FEEDER_ATTRIBUTES, where)
+        node["attributes"] = _chosen(members, ("comm_type", *_ATTRIBUTES), where)
         yield offset, encode(where, **node)
 
 
@@ -122,7 +130,7 @@ def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, b
                 f"node_type is {word!r:.40}",
                 f"use one of {', '.join(_STAGE_TYPES)}",
             )
-        attributes = _chosen(members, _STAGE_ATTRIBUTES, where)
+        attributes = _chosen(members, _ATTRIBUTES, where)
         if "comm_type" in members:
             attributes["comm_type"] = _stage_collective(members["comm_type"], where)
         node = _node(members, where, "id", "name", "ctrl_deps", "duration_micros")

@@ -91,6 +91,16 @@ def test_an_old_schema_is_refused_in_json_too() -> None:
         jsonized(parent=["1"])
 
 
+@pytest.mark.parametrize("spelling", ["dataDeps", "data_deps"])
+def test_first_node_of_json_without_metadata_is_read(spelling: str) -> None:
+    trace = read(
+        {"id": "1", "name": "first", "type": "COMP_NODE", "durationMicros": "7"},
+        {"id": "2", "name": "second", "type": "COMP_NODE", spelling: ["1"]},
+    )
+    assert [node.name for node in trace.graph.nodes()] == ["first", "second"]
+    assert [each.kind for each in trace.warnings] == [WarningKind.NO_METADATA]
+
+
 def test_feeder_json_is_read_like_its_own_reader() -> None:
     trace = feeder(
         {"Id": 5, "Name": "mm", "NodeType": 4, "data_deps": [], "runtime": 12.7},
@@ -121,6 +131,18 @@ def test_feeder_json_is_read_like_its_own_reader() -> None:
     assert [warning.kind for warning in trace.warnings] == [
         WarningKind.MISSING_CONTROL_DEPENDENCY
     ]
+
+
+def test_feeder_json_may_state_groups_roots_streams_and_operations() -> None:
+    gather, compute = feeder(
+        {
+            **{"Id": 1, "NodeType": 7, "comm_type": 3, "comm_size": 8},
+            **{"pg_name": "4", "root": 2},
+        },
+        {"Id": 2, "NodeType": 4, "num_ops": 99, "is_cpu_op": False, "stream": 7},
+    ).graph.nodes()
+    assert (gather.op, gather.group, gather.root) == (CollectiveOp.GATHER, "4", 2)
+    assert (compute.num_ops, compute.stream) == (99, 7)
 
 
 def test_nodes_of_json_have_their_offset() -> None:
