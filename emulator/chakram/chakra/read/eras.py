@@ -25,6 +25,7 @@ format.
 
 from __future__ import annotations
 
+import codecs
 import re
 from enum import Enum
 from typing import Final
@@ -186,6 +187,7 @@ def recognize(start: bytes) -> Form:
     Args:
         start: The first ``SNIFF_BYTES`` decompressed bytes, or all of a shorter file.
     """
+    start = start.removeprefix(codecs.BOM_UTF8)
     head = start[:TEXT_LOOK]
     if head.lstrip()[:1] not in (b"{", b"[") or not all(
         byte >= 0x20 or byte in b"\t\r\n" for byte in head

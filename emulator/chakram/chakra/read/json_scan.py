@@ -26,6 +26,7 @@ the decoded element needs 25 times as much memory as its text.
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 _ESCAPED_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_ORDER_MARK: Final = "\ufeff"
 _SHOWN: Final = 20
 _NUMBER_LOOK: Final = 3
 
@@ -230,9 +231,11 @@ class JsonScanner:
             parts.append(part)
             added += len(part)
         if added:
+            is_start = not self._text and not self._offset
             self._offset = self._here()
             self._text = "".join((self._text[self._position :], *parts))
-            self._position = 0
+            # Some editors and shells write a byte order mark.
+            self._position = int(is_start and self._text.startswith(_ORDER_MARK))
         return added > 0
 
     def _here(self) -> int:

@@ -31,6 +31,10 @@ def test_json_form_is_recognized_by_its_first_unique_key(text: str, form: Form) 
     assert recognize(text.encode()) is form
 
 
+def test_byte_order_mark_does_not_hide_json() -> None:
+    assert recognize(b'\xef\xbb\xbf{"version": "0.0.4"}{"id": "1"}') is Form.JSONIZER
+
+
 def test_a_value_is_no_key() -> None:
     assert recognize(b'{"x": "nodes", "traceEvents": []}') is Form.KINETO
 

@@ -53,6 +53,13 @@ def test_surrogate_pairs_and_escaped_backslashes_are_kept() -> None:
     assert elements(text) == ["\U0001f600", r"\ud800"]
 
 
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_byte_order_mark_at_the_start_is_skipped_and_counted(size: int) -> None:
+    assert values('\ufeff{"a": 1} [2]', size=size) == [(3, {"a": 1}), (12, [2])]
+    with pytest.raises(GarbageTrace, match="offset 3: the text is not JSON"):
+        values("[1]\ufeff[2]", size=size)
+
+
 def test_an_empty_chunk_is_not_the_end() -> None:
     chunks = [b"[1,", b"", b"2]"]
     assert list(JsonScanner(chunks, source="w").values()) == [(0, [1, 2])]
