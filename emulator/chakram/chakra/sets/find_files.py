@@ -339,7 +339,12 @@ def _form(store: Store, name: str) -> Form:
 def _fits(prefix: str, wanted: str | None) -> bool:
     if wanted is None:
         return True
-    return fnmatchcase(prefix, wanted) or fnmatchcase(prefix, f"*/{wanted}")
+    # A prefix may contain the special characters of patterns, as in "w[1]".
+    return (
+        f"/{prefix}".endswith(f"/{wanted}")
+        or fnmatchcase(prefix, wanted)
+        or fnmatchcase(prefix, f"*/{wanted}")
+    )
 
 
 def _check_ranks(files: Mapping[int, str], where: str, only: int | None) -> None:

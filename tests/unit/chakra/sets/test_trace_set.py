@@ -51,6 +51,12 @@ def test_set_is_found_by_folder_prefix_or_file(tmp_path: Path, written: str) -> 
     assert [graph.rank for graph in got.graphs.values()] == [0, 1]
 
 
+@pytest.mark.parametrize("written", ["w[1]", "w[1].0.et", ""])
+def test_brackets_in_a_name_are_no_pattern(tmp_path: Path, written: str) -> None:
+    write_set(tmp_path, "w[1]")
+    assert load_trace_set(tmp_path / written).name == f"{tmp_path}/w[1]"
+
+
 def test_ten_ranks_and_more_are_in_the_order_of_numbers(tmp_path: Path) -> None:
     got = load_trace_set(write_set(tmp_path, ranks=12))
     assert list(got.graphs) == list(range(12))
