@@ -116,7 +116,8 @@ def _waits(graph: TraceGraph) -> bool:
 def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
     """Yield warnings about the duration of computations."""
     firsts: list[tuple[TraceGraph, int]] = []
-    computations = 0
+    timed: list[tuple[TraceGraph, int]] = []
+    computations = all_stated = 0
     any_cost = any_communication = False
     durations_ns: set[int] = set()
     operations: set[int] = set()
@@ -135,6 +136,8 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
         computations += len(own)
         stated = [at for at in own if graph.duration_ns(at)]
         most_stated = max(most_stated, len(stated))
+        all_stated += len(stated)
+        timed += [(graph, at) for at in stated[:1]]
         durations_ns.update(map(graph.duration_ns, stated))
         operations.update(map(graph.num_ops, stated))
         estimated = any(map(graph.num_ops, own)) or any(map(graph.tensor_bytes, own))
@@ -162,13 +165,13 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
         and max(durations_ns) > _SHORTEST_NS
         and most_stated >= _LEAST_EQUAL
     ):
+        which = "" if all_stated == computations else " that state a duration"
         yield warning_at(
             LintWarningKind.EQUAL_DURATIONS,
-            graph,
-            position,
+            *timed[0],
             f"takes {format_time(min(durations_ns))}, like all computations of the "
-            "set, so the time was not measured",
-            computations,
+            f"set{which}, so the time was not measured",
+            all_stated,
         )
 
 

@@ -87,7 +87,7 @@ class _Traffic:
 
     def rank(self, graph: TraceGraph) -> Iterator[TraceWarning]:
         """Yield the warnings about one rank."""
-        large: list[int] = []
+        large: list[tuple[int, int]] = []
         empty: list[int] = []
         total_bytes = 0
         rootless: dict[str, int] = {}
@@ -112,7 +112,7 @@ class _Traffic:
                 size_bytes = nccl_size_bytes(op, input_bytes=size_bytes, nranks=nranks)
             total_bytes += size_bytes
             if size_bytes >= LARGE_BYTES:
-                large.append(position)
+                large.append((position, size_bytes))
         for name, count in rootless.items():
             self._most_rootless[name] = max(count, self._most_rootless.get(name, 0))
         if large:
@@ -229,10 +229,15 @@ class _Traffic:
         # With uneven all-to-alls, a rank may have nothing to send.
         return not (self._uneven and op.startswith(CollectiveOp.ALL_TO_ALL))
 
-    def _large(self, graph: TraceGraph, large: Sequence[int]) -> TraceWarning:
-        position = large[0]
+    def _large(
+        self, graph: TraceGraph, large: Sequence[tuple[int, int]]
+    ) -> TraceWarning:
+        """Return the warning about buffers, given their positions and sizes."""
+        position, size_bytes = large[0]
         what = graph.op(position) or "a message"
-        size = about_size(graph.comm_bytes(position))
+        size = about_size(size_bytes)
+        if size_bytes > graph.comm_bytes(position):
+            size += f" ({about_size(graph.comm_bytes(position))} of each rank)"
         return warning_at(
             LintWarningKind.IMPLAUSIBLE_SIZE,
             graph,

@@ -126,6 +126,14 @@ def test_unmeasured_durations_cause_a_warning() -> None:
     assert of_computation(rank(16, 1000, 1000)) == []
 
 
+def test_equal_durations_are_those_of_computations_that_state_one() -> None:
+    rows = [compute(k, duration_ns=5000) for k in range(1, 17)]
+    (warning,) = of_computation([compute(100), *rows, collective(200)])
+    assert (warning.kind, warning.count) == (LintWarningKind.EQUAL_DURATIONS, 16)
+    assert "node 1 " in warning.where
+    assert "like all computations of the set that state a duration" in warning.found
+
+
 def test_starts_before_their_dependencies_cause_a_warning() -> None:
     rank = [
         collective(1, start_ns=9),
@@ -155,9 +163,9 @@ def test_buffers_larger_than_any_gpu_cause_a_warning() -> None:
     )
     assert of_traffic([collective(1, size=LARGE_BYTES - 1)], []) == []
     # What an all-gather fills is larger than what each rank puts in.
-    assert kinds(of_traffic([collective(1, AG, size=LARGE_BYTES // 2)], [])) == [
-        LintWarningKind.IMPLAUSIBLE_SIZE
-    ]
+    (warning,) = of_traffic([collective(1, AG, size=LARGE_BYTES // 2)], [])
+    assert warning.kind is LintWarningKind.IMPLAUSIBLE_SIZE
+    assert warning.found.startswith("is all_gather of 64GiB (32GiB of each rank):")
 
 
 def test_more_than_a_day_of_traffic_causes_a_warning(
