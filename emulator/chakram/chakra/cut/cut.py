@@ -142,10 +142,12 @@ class Cut:
             for number, rank in enumerate(self.ranks)
         }
         self.renamed = _new_names(groups)
+        # A set of one recorded rank may have groups with ranks that have no files.
+        self._removes_ranks = len(self.ranks) < len(graphs)
         self.groups = {
-            name: tuple(self.numbers[rank] for rank in members)
+            name: tuple(self.numbers.get(rank, rank) for rank in members)
             for name, group in groups.items()
-            if (members := [rank for rank in group.ranks if rank in self.numbers])
+            if (members := self._remaining(group))
         }
         self._uneven = any(graph.has_splits for graph in graphs.values())
         self._names: dict[tuple[str, str], str] = {}
@@ -183,6 +185,12 @@ class Cut:
             renumbered=renumbered,
         )
 
+    def _remaining(self, group: ProcessGroup) -> Sequence[int]:
+        """Return the members of a group that are not removed."""
+        if not self._removes_ranks:
+            return group.ranks
+        return [rank for rank in group.ranks if rank in self.numbers]
+
     def _kept(self, graph: TraceGraph) -> tuple[bytearray, Counter[Dropped]]:
         """Return the nodes to keep, and the number of dropped nodes by reason."""
         kept = bytearray(self._in_range.get(graph.rank, b"\1" * len(graph)))
@@ -196,7 +204,8 @@ class Cut:
         if self._options.communication_only:
             for position in range(len(graph)):
                 kept[position] &= _communicates(graph, position)
-        if len(self.ranks) == len(self._graphs):
+        if len(self._graphs) == 1:
+            # All collectives have a single rank here, but not if they are replicated.
             return kept, dropped
         for position in graph.communication():
             reason = self._dropped(graph, position) if kept[position] else None
@@ -208,13 +217,15 @@ class Cut:
     def _dropped(self, graph: TraceGraph, position: int) -> Dropped | None:
         """Return the reason to drop a communication node, or None to keep it."""
         if graph.kind(position) is not NodeKind.COLLECTIVE:
+            if not self._removes_ranks:
+                return None
             peer = graph.node(position).peer
             gone = peer is not None and peer not in self.numbers
             return Dropped.MESSAGES if gone else None
         if self._left_of_group(graph, position) < 2:
             # The collective moves no data, and ASTRA-sim would hang on it.
             return Dropped.ALONE
-        if graph.op(position) in ROOTED:
+        if self._removes_ranks and graph.op(position) in ROOTED:
             group = self._groups_before.get(graph.group(position) or WORLD)
             members = () if group is None else group.ranks
             root = graph.root(position) or 0
@@ -328,6 +339,7 @@ class Cut:
         before = self._groups_before.get(group or WORLD)
         if (
             node.kind is NodeKind.COLLECTIVE
+            and self._removes_ranks
             and before is not None
             and rank in before.ranks
             and not self.numbers.keys() >= set(before.ranks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,12 @@ from chakram.chakra.sets.trace_set import TraceSet
 from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.chakra.write.writer import encode_trace
-from chakram.collectives.groups import WORLD, ranks_text
+from chakram.collectives.groups import (
+    WORLD,
+    GroupDescription,
+    ProcessGroup,
+    ranks_text,
+)
 from chakram.foundation.errors import RunDirectoryError, UnsupportedTrace
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
@@ -97,15 +102,26 @@ def write_cut(
         groups = {
             cut.renamed.get(name, name): members
             for name, members in cut.groups.items()
-            if name != WORLD and len(members) > 1
+            if name != WORLD and (len(members) > 1 or traces.nranks == 1)
         }
+        described = _described(cut, groups, traces, options)
         elsewhere = GraphCompatibility()
         for rank in cut.ranks:
             part = cut.rank(rank)
             gz = ".gz" if names[rank].endswith(".gz") else ""
             with new.open(f"{prefix}.{part.graph.rank}.et{gz}") as file:
                 try:
-                    file.writelines(encode_trace(part.graph, producer=PRODUCER))
+                    file.writelines(
+                        encode_trace(
+                            part.graph,
+                            producer=PRODUCER,
+                            groups=[
+                                each
+                                for each in described
+                                if part.graph.rank in each.group
+                            ],
+                        )
+                    )
                 except ValueError as error:
                     raise UnsupportedTrace(
                         part.graph.source, f"cannot be written: {error}"
@@ -129,6 +145,22 @@ def write_cut(
             *elsewhere.sentences(),
         ),
     )
+
+
+def _described(
+    cut: Cut,
+    groups: Mapping[str, tuple[int, ...]],
+    traces: TraceSet,
+    options: CutOptions,
+) -> list[GroupDescription]:
+    """Return the written groups whose purposes are known, unless they are anonymous."""
+    if options.anonymise:
+        return []
+    return [
+        GroupDescription(ProcessGroup(name=written, ranks=groups[written]), purpose)
+        for name, purpose in traces.purposes.items()
+        if (written := cut.renamed.get(name, name)) in groups
+    ]
 
 
 class _Notes:

@@ -33,7 +33,7 @@ def encode_trace(
     """Yield the records of one rank's file.
 
     All dependencies become data dependencies. Times are rounded to microseconds, and
-    sizes are in bytes. Nodes that do not affect the network become computations that
+    sizes are in bytes. If the first start would be 0, all starts are 1 us later. Nodes that do not affect the network become computations that
     take no time.
 
     Args:
@@ -52,6 +52,7 @@ def encode_trace(
         )
     metadata = et_codec.Metadata(version=et_codec.SCHEMA_VERSION, attributes=attributes)
     yield frame(et_codec.encode_metadata(metadata))
+    shift_ns = _start_shift_ns(graph)
     for node in graph.nodes():
         yield frame(
             et_codec.encode_node(
@@ -59,13 +60,25 @@ def encode_trace(
                 name=et_codec.add_type_prefix(node.name, _NODE_TYPES[node.kind]),
                 node_type=_NODE_TYPES[node.kind],
                 data_deps=[graph.node_id(i) for i in node.dependencies],
-                start_time_micros=round((node.start_ns or 0) / 1_000),
+                start_time_micros=0
+                if node.start_ns is None
+                else round((node.start_ns + shift_ns) / 1_000),
                 duration_micros=0
                 if node.kind is NodeKind.PASS
                 else round(node.duration_ns / 1_000),
                 attributes=_attributes(node),
             )
         )
+
+
+def _start_shift_ns(graph: TraceGraph) -> int:
+    """Return the time to add to all starts, so that no start is written as 0.
+
+    In a file, 0 means that the start is unknown. Profiles count from their first event.
+    """
+    starts_ns = (graph.start_ns(position) for position in range(len(graph)))
+    first_ns = min((each for each in starts_ns if each is not None), default=1_000)
+    return 0 if round(first_ns / 1_000) else 1_000
 
 
 def _attributes(node: TraceNode) -> dict[str, et_codec.AttributeValue]:

@@ -14,7 +14,12 @@ from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.chakra.summary.traffic import measure_traffic
 from chakram.chakra.write.writer import write_trace_set
-from chakram.collectives.groups import WORLD, ProcessGroup, world_group
+from chakram.collectives.groups import (
+    WORLD,
+    GroupDescription,
+    ProcessGroup,
+    world_group,
+)
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import ConfigError, TraceError
@@ -45,6 +50,17 @@ def cut_of(
         {name: ProcessGroup(name=name, ranks=of) for name, of in members.items()},
         options,
     )
+
+
+def write_groups(
+    folder: Path, *ranks: Sequence[Row], members: dict[str, tuple[int, ...]]
+) -> Path:
+    """Write a set with process groups, and return its folder."""
+    groups = [ProcessGroup(name=name, ranks=of) for name, of in members.items()]
+    write_trace_set(
+        folder, prefix="w", graphs=job(*ranks).values(), groups=groups, producer="t"
+    )
+    return folder
 
 
 def edges(graph: TraceGraph) -> dict[int, set[int]]:
@@ -155,6 +171,70 @@ def test_parts_between_ranks_that_stay_keep_their_sizes() -> None:
     assert (even.splits, even.comm_bytes) == (Splits((4, 4), (4, 4)), 8)
 
 
+def test_collective_of_a_group_of_one_rank_is_dropped_with_the_group(
+    tmp_path: Path,
+) -> None:
+    rows = [collective(1, group="1"), collective(2, group="2", after=[1])]
+    path = write_groups(
+        tmp_path / "a",
+        rows,
+        [collective(2, group="2")],
+        members={"1": (0,), "2": (0, 1)},
+    )
+    traces = load_trace_set(path)
+    written = write_cut(
+        path, tmp_path / "b", traces, CutOptions(communication_only=True)
+    )
+    part = load_trace_set(tmp_path / "b")
+    assert lints_clean(part)
+    assert edges(part.graphs[0]) == {2: set()}
+    assert f"1 {Dropped.ALONE}" in written.notes
+
+
+def test_one_recorded_rank_keeps_its_groups_and_splits(tmp_path: Path) -> None:
+    splits = Splits((1, 2, 3), (4, 5, 6))
+    rows = [
+        collective(1, A2A, size=6, group="1", splits=splits, root=None),
+        collective(2, CollectiveOp.BROADCAST, group="1", root=2),
+        collective(3, group="2"),
+    ]
+    path = write_groups(tmp_path / "a", rows, members={"1": (0, 4, 8), "2": (0,)})
+    traces = load_trace_set(path)
+    write_cut(path, tmp_path / "b", traces, CutOptions(anonymise=True))
+    part = load_trace_set(tmp_path / "b")
+    first, second, _ = part.graphs[0].nodes()
+    assert (first.splits, first.comm_bytes, second.root) == (splits, 6, 2)
+    assert {name: part.groups[name].ranks for name in ("1", "2")} == {
+        "1": (0, 4, 8),
+        "2": (0,),
+    }
+
+
+def test_groups_keep_their_purposes_unless_names_are_secret(tmp_path: Path) -> None:
+    members = {"7": (0, 1), "8": (1, 2)}
+    groups = {name: ProcessGroup(name=name, ranks=of) for name, of in members.items()}
+    first, second = collective(1, group="7"), collective(2, group="8")
+    rows = [[first], [first, second], [second]]
+    write_trace_set(
+        tmp_path / "a",
+        prefix="w",
+        graphs=job(*rows).values(),
+        groups=groups.values(),
+        producer="chakram test",
+        descriptions_of=lambda rank: [
+            GroupDescription(group, f"purpose {name}")
+            for name, group in groups.items()
+            if rank in group
+        ],
+    )
+    traces = load_trace_set(tmp_path / "a")
+    write_cut(tmp_path / "a", tmp_path / "b", traces, CutOptions(ranks=(1, 2)))
+    part = load_trace_set(tmp_path / "b")
+    assert (part.purposes, part.groups["8"].ranks) == ({"8": "purpose 8"}, (0, 1))
+    write_cut(tmp_path / "a", tmp_path / "c", traces, CutOptions(anonymise=True))
+    assert load_trace_set(tmp_path / "c").purposes == {}
+
+
 def test_range_keeps_only_complete_nodes() -> None:
     rows = [
         [collective(1), collective(2, after=[1]), collective(3, after=[2])],
@@ -215,6 +295,23 @@ def test_cut_set_can_be_cut_by_steps(tmp_path: Path) -> None:
         TraceError, match=r"has no ProfilerStep#4 \(steps in this trace: 5\)"
     ):
         write_cut(prefix, tmp_path / "d", part, CutOptions(iteration=4))
+
+
+def test_times_of_a_profile_from_0_on_are_kept(tmp_path: Path) -> None:
+    rows = [
+        marker(1, 4, 0, 20),
+        collective(2, start_ns=5_000),
+        marker(3, 5, 20),
+        collective(4, start_ns=21_000),
+    ]
+    path = write_groups(tmp_path / "a", rows, rows, members={})
+    traces = load_trace_set(path)
+    assert [node.start_ns for node in traces.graphs[0].nodes()] == [
+        *(1_000, 6_000, 21_000, 22_000)
+    ]
+    write_cut(path, tmp_path / "b", traces, CutOptions(iteration=4))
+    part = load_trace_set(tmp_path / "b")
+    assert [node.node_id for node in part.graphs[1].nodes()] == [1, 2]
 
 
 def test_a_cut_to_communication_has_no_markers() -> None:
