@@ -37,6 +37,7 @@ from chakram.trace.graph_index import topological_order
 from chakram.user_algorithms.byte_flow import ByteFlow
 from chakram.user_algorithms.chakra_files import BodyNode, body_files, read_body
 from chakram.user_algorithms.file_errors import Links, refuse_problems, refuse_unmatched
+from chakram.user_algorithms.json_fields import COLLECTIVES
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
@@ -69,9 +70,15 @@ class ChakraBodies:
         """Return the actions on chunks that implement the collective *op* on all ranks.
 
         Raises:
-            ScheduleError: If the chunks do not divide evenly, or the files do not fit
-                together.
+            ScheduleError: If chunks have no meaning in this collective, do not divide
+                evenly, or the files do not fit together.
         """
+        if op not in COLLECTIVES.values():
+            raise ScheduleError(
+                self.source,
+                f"states chunks (total_chunk_cnt), which have no meaning for a {op}",
+                "state the bytes of every message instead (comm_size)",
+            )
         nchunks = self.nchunks or 0
         if op in PARTED and nchunks % self.nranks:
             raise ScheduleError(

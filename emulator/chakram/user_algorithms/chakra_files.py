@@ -15,6 +15,7 @@ from chakram.chakra.et_codec import (
     decode_metadata,
     decode_node,
 )
+from chakram.chakra.read.eras import FirstRecord, classify_first_record
 from chakram.chakra.read.framing import read_records
 from chakram.collectives.algorithms.symbolic_execution import MAX_ACTIONS
 from chakram.foundation.errors import ScheduleError
@@ -100,6 +101,13 @@ def read_body(
     for place, (offset, body) in enumerate(records):
         where = f"{file.name}: offset {offset}"
         if place == 0:
+            if classify_first_record(body) is FirstRecord.NODE:
+                raise ScheduleError(
+                    where,
+                    "is a node, but the first record must be metadata",
+                    "add it: convert the files with chakram trace convert json, and "
+                    "back with convert et",
+                )
             name = decode_metadata(body, where).attributes.get("collective")
             op = COLLECTIVES.get(str(name))
             if name is not None and op is None:
@@ -112,7 +120,14 @@ def read_body(
         if place > MAX_ACTIONS:
             raise ScheduleError(where, f"has more than {MAX_ACTIONS} nodes")
         raw.append(decode_node(body, where))
-    places = {node.id: place for place, node in enumerate(raw)}
+    places: dict[int, int] = {}
+    for place, node in enumerate(raw):
+        if places.setdefault(node.id, place) != place:
+            raise ScheduleError(
+                f"{file.name}: node {node.id}",
+                "occurs twice in the file",
+                "use unique ids within each file",
+            )
     nodes = []
     for node in raw:
         where = f"{file.name}: node {node.id}"

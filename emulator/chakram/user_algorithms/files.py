@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import UserAlgorithm
 from chakram.collectives.algorithms.buffer_programs import BufferProgram, carry_out
-from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.foundation.errors import ScheduleError
 from chakram.user_algorithms.chakra_bodies import ChakraBodies, read_bodies
 from chakram.user_algorithms.file_errors import read_algorithm_file, refuse_problems
@@ -188,11 +188,12 @@ def require_purpose(user: UserAlgorithm, made_for: Purpose, asked: Purpose) -> N
 
 
 def turned(listed: ListedAlgorithm, root: int) -> ListedAlgorithm:
-    """Return a broadcast or reduce algorithm for root 0, adapted to another root."""
-    if root == listed.root or listed.op not in (
-        CollectiveOp.BROADCAST,
-        CollectiveOp.REDUCE,
-    ):
+    """Return an algorithm of a rooted collective for root 0, for another root.
+
+    Parts of the buffer keep their numbers. So the parts of a gather or scatter, which
+    belong to positions, must have fixed sizes instead.
+    """
+    if root == listed.root or listed.op not in ROOTED:
         return listed
     return replace(
         listed,

@@ -16,7 +16,7 @@ from chakram.chakra.et_codec import (
     encode_metadata,
     encode_node,
 )
-from chakram.chakra.read.framing import frame
+from chakram.chakra.read.framing import frame, read_records
 from chakram.collectives.algorithms import UserAlgorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import ScheduleError
@@ -130,6 +130,49 @@ def test_bytes_cannot_follow_splits_but_chunks_can(tmp_path: Path) -> None:
         op,
         [((1, 1),), ((2, 1),)],
     )
+
+
+@pytest.mark.parametrize(
+    ("op", "ends"),
+    [
+        (CollectiveOp.GATHER, [(0, 2), (1, 2)]),
+        (CollectiveOp.SCATTER, [(2, 0), (2, 1)]),
+    ],
+)
+def test_gather_and_scatter_turn_to_their_root(
+    tmp_path: Path, op: CollectiveOp, ends: list[tuple[int, int]]
+) -> None:
+    leaf, root = (send, receive) if op is CollectiveOp.GATHER else (receive, send)
+    rows = [[root(1), root(2, after=[])], [leaf(0)], [leaf(0)]]
+    how = source(write(tmp_path / "a", rows)).listed(
+        op, nranks=3, root=2, size_scale=Fraction(1)
+    )
+    assert how.root == 2
+    assert sorted((each.src, each.dst) for each in how.transfers) == ends
+
+
+@pytest.mark.parametrize("op", [CollectiveOp.GATHER, CollectiveOp.BARRIER])
+def test_chunks_of_other_collectives_are_refused(
+    tmp_path: Path, op: CollectiveOp
+) -> None:
+    path = write(tmp_path / "a", [[receive(1, 1)], [send(0, 1)]])
+    with pytest.raises(ScheduleError) as caught:
+        listed(path, op)
+    assert f"which have no meaning for a {op}" in str(caught.value)
+
+
+def test_file_without_metadata_or_with_two_equal_ids_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", [[receive(1)], [send(0)]])
+    file = path / "body.0.et"
+    first, node = (
+        frame(body) for _, body in read_records([file.read_bytes()], source="w")
+    )
+    file.write_bytes(node)
+    with pytest.raises(ScheduleError, match="first record must be metadata"):
+        source(path)
+    file.write_bytes(first + node + node)
+    with pytest.raises(ScheduleError, match="body.0.et: node 0: occurs twice"):
+        source(path)
 
 
 def exchange(*, adds: bool = True) -> list[list[dict[str, object]]]:
