@@ -105,7 +105,7 @@ def heat_map(rows: Sequence[Sequence[int]], *, width: int) -> Text:
     """Return a square matrix of bytes as text: rows are senders, columns receivers.
 
     Shades divide the range up to the largest value into equal parts, so that a shade
-    has the same meaning everywhere. The darkest shade marks values in the top fifth.
+    has the same meaning everywhere. The darkest shade marks values above four fifths.
     The heat map is also legible without colors.
 
     Args:
@@ -123,7 +123,7 @@ def heat_map(rows: Sequence[Sequence[int]], *, width: int) -> Text:
         text.append(f"{number:>{margin - 1}} ", "bright_black")
         for value in row:
             if value:
-                shade = min(value * len(_SHADES) // largest, len(_SHADES) - 1)
+                shade = (value * len(_SHADES) - 1) // largest
                 text.append(_SHADES[shade] * cell, _COLORS[shade])
             else:
                 text.append(" " * cell)

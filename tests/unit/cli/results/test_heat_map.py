@@ -16,6 +16,11 @@ def test_shades_are_equal_parts_of_the_largest() -> None:
     assert "██ up to 100B" in legend
 
 
+def test_a_value_at_a_limit_has_the_shade_of_that_limit() -> None:
+    _, _, first, *_ = lines([[0, 20, 40, 60, 80, 100]] + [[0] * 6] * 5)
+    assert first == "0   ··░░▒▒▓▓██"
+
+
 def test_cells_are_narrow_where_wide_ones_do_not_fit() -> None:
     size = 60
     rows = [[1] * size for _ in range(size)]
