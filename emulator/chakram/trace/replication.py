@@ -271,10 +271,13 @@ def _messages(
             continue
         node = graph.node(position)
         if node.peer is not None:
-            # For a peer more than half the ranks ahead, use the negative offset.
+            # For a peer more than half the ranks away, go around the other way. So the
+            # last rank and the others send to the next rank of a ring alike.
             offset = node.peer - graph.rank
             if recorded_ranks > 1 and offset > recorded_ranks // 2:
                 offset -= recorded_ranks
+            elif recorded_ranks > 1 and offset < -((recorded_ranks - 1) // 2):
+                offset += recorded_ranks
         elif replication.peer_offset is not None:
             further = replication.peer_offset
             offset = further if kind == NodeKind.SEND else -further

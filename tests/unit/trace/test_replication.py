@@ -211,6 +211,24 @@ def test_messages_take_the_shorter_direction(
     assert made.graphs[0].node(0).peer == goes_to
 
 
+@pytest.mark.parametrize("away", [1, 3, 4, 5, 7])
+def test_every_rank_of_a_ring_gives_the_same_replicas(away: int) -> None:
+    made = [
+        replicas(
+            send(1, (rank + away) % 8, tag=5),
+            receive(2, (rank - away) % 8, tag=5),
+            rank=rank,
+            nranks=16,
+            recorded=8,
+        )
+        for rank in range(8)
+    ]
+    peers = [
+        [each.graphs[3].node(position).peer for position in range(2)] for each in made
+    ]
+    assert peers == [peers[0]] * 8
+
+
 def test_messages_without_a_peer_go_to_the_configured_rank() -> None:
     rows = [send(1, None, size=5), receive(2, None, size=5)]
     made = replicas(*rows, peer_offset=-1)
