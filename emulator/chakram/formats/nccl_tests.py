@@ -35,6 +35,13 @@ TESTS = {
 
 _NAME = re.compile(r"(?:\A|[^a-z])([a-z_]+)_perf(?:[^a-z]|\Z)")
 _RANK = re.compile(r"#\s+Rank\s+[0-9]+\s+Group\s+([0-9]+)\s+Pid\s")
+_PREFIX = re.compile(r"\A\s*(?:[0-9]+:|\[[^\s\]]*\](?:<\w+>)?:?)\s*")
+"""Name of the process before each line.
+
+From ``srun --label`` (``0:``), ``mpirun --tag-output`` (``[1,0]<stdout>:``) or
+``kubectl logs --prefix`` (``[pod/a/b]``).
+"""
+
 _HINT = "use the output of all_reduce_perf, or its JSON (-J)"
 _PLAIN, _PER_ITERATION = 4, 8
 """Number of columns per placement in a row, without and with ``-I 1``."""
@@ -82,7 +89,7 @@ def read_nccl_text(data: bytes, source: str) -> NcclTest:
     iterations: int | None = None
     rows: list[NcclRow] = []
     for where, line in lines_of(data, source):
-        # mpirun and kubectl prefix each line with the name of the process.
+        line = _PREFIX.sub("", line)
         at = line.find("#")
         text = line[at:] if at >= 0 else line
         if found := _RANK.match(text):
@@ -102,8 +109,6 @@ def read_nccl_text(data: bytes, source: str) -> NcclTest:
 
 def _rows(line: str, where: str) -> Iterator[NcclRow]:
     fields = line.split()
-    if fields and fields[0].endswith(":") and fields[0][:-1].isdigit():
-        fields = fields[1:]  # from ``srun --label``
     if len(fields) < _FIRST + _PLAIN or not fields[0].isdigit():
         return
     width = _PER_ITERATION if len(fields) >= _FIRST + 2 * _PER_ITERATION else _PLAIN

@@ -44,7 +44,10 @@ def test_text_is_read() -> None:
     assert all(row.cv is None for row in found.rows)
 
 
-@pytest.mark.parametrize("prefix", ["", "0: ", " 0: "])
+@pytest.mark.parametrize(
+    "prefix",
+    ["", "0: ", " 0: ", "[1,0]<stdout>:", "[1,0]<stdout>: ", "[pod/nccl-0/test] "],
+)
 def test_text_with_iterations_and_labels_is_read(prefix: str) -> None:
     text = "".join(f"{prefix}{line}\n" for line in (HEAD + PER_ITERATION).splitlines())
     found = read_nccl_text(text.encode(), "out.txt")
