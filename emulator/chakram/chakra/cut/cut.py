@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
+_COMPUTATION = (NodeKind.COMPUTE, NodeKind.MEMORY)
 _ALL_TO_ALLS = (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V)
 _WORDS = {
     NodeKind.COMPUTE: "compute",
@@ -45,6 +46,10 @@ class Dropped(StrEnum):
     ROOTLESS = "nodes of collectives with a removed root were dropped"
     ALONE = (
         "nodes of collectives were dropped because no other rank of their group is left"
+    )
+    STARTLESS = (
+        "computations with a duration were dropped because they have no recorded "
+        "start, so their step is unknown"
     )
     HALVES = (
         "nodes of collectives and messages were dropped because the matching nodes of "
@@ -154,6 +159,7 @@ class Cut:
         self._name_counts: Counter[str] = Counter()
         self._in_range: dict[int, bytearray] = {}
         self._halves: Counter[int] = Counter()
+        self._startless: Counter[int] = Counter()
         if options.iteration is not None or options.node_ids is not None:
             self._select()
 
@@ -166,6 +172,7 @@ class Cut:
         graph = self._graphs[rank]
         kept, dropped = self._kept(graph)
         dropped[Dropped.HALVES] = self._halves[rank]
+        dropped[Dropped.STARTLESS] = self._startless[rank]
         bridged = bridge(graph, kept)
         left = self._build(graph, bridged, ids=None)
         # Removing nodes can change how ties are broken. Ascending ids keep the order,
@@ -253,6 +260,8 @@ class Cut:
                 inside = nodes_of_step(
                     graph, options.iteration, in_host_order=self._in_host_order
                 )
+                if not self._in_host_order:
+                    self._startless[rank] = _count_startless(graph)
             if options.node_ids is not None:
                 first, last = options.node_ids
                 for position in range(len(graph)):
@@ -413,6 +422,17 @@ def _new_names(groups: Mapping[str, ProcessGroup]) -> dict[str, str]:
 def _only(graph: TraceGraph, positions: Iterable[int]) -> list[int]:
     """Return only the positions of nodes that communicate."""
     return [position for position in positions if _communicates(graph, position)]
+
+
+def _count_startless(graph: TraceGraph) -> int:
+    """Return the number of computations with a duration but no recorded start."""
+    kinds = graph.kinds()
+    return sum(
+        kinds[position] in _COMPUTATION
+        and graph.duration_ns(position) > 0
+        and graph.start_ns(position) is None
+        for position in range(len(graph))
+    )
 
 
 def _communicates(graph: TraceGraph, position: int) -> bool:

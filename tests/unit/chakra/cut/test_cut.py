@@ -260,6 +260,18 @@ def test_step_contains_the_nodes_that_start_in_it() -> None:
     assert edges(cut.rank(1).graph) == {3: set(), 4: set()}
 
 
+def test_computations_without_a_start_are_counted() -> None:
+    rows = [
+        marker(1, 4, 10),
+        compute(2, duration_ns=5_000),
+        compute(3),
+        collective(4, start_ns=11_000),
+    ]
+    part = cut_of(rows, rows, options=CutOptions(iteration=4)).rank(0)
+    assert part.dropped[Dropped.STARTLESS] == 1
+    assert set(edges(part.graph)) == {1, 4}
+
+
 def test_cut_set_can_be_cut_by_steps(tmp_path: Path) -> None:
     rows = [
         marker(1, 4, 10),
