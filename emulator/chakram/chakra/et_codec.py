@@ -13,12 +13,14 @@ prefix because ASTRA-sim maps them to remote memory.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, TypeVar
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -182,19 +184,22 @@ def _parsed(
 _NOT_JSON_OF_A_MESSAGE = (TypeError, ValueError, AttributeError, OverflowError)
 
 
-def encode_json_metadata(members: Mapping[str, Any], where: str) -> bytes:
+def encode_json_metadata(
+    members: Mapping[str, Any], where: str, lost: Counter[str] | None = None
+) -> bytes:
     """Return the bytes of a metadata record from its JSON mapping.
 
-    Raises:
-        GarbageTrace: At *where*, if the mapping is not metadata.
+    *lost* and errors are as for ``encode_json_node``.
     """
-    return _encode_json(members, et_pb2.GlobalMetadata(), where)
+    return _encode_json(members, et_pb2.GlobalMetadata(), where, lost)
 
 
-def encode_json_node(members: Mapping[str, Any], where: str) -> bytes:
+def encode_json_node(
+    members: Mapping[str, Any], where: str, lost: Counter[str] | None = None
+) -> bytes:
     """Return the bytes of a node record from its JSON mapping.
 
-    Unknown fields are ignored, as in the binary format.
+    Unknown members are ignored, as in the binary format, but counted in *lost*.
 
     Raises:
         GarbageTrace: At *where*, if the mapping is not a node, or its type is unknown.
@@ -208,10 +213,17 @@ def encode_json_node(members: Mapping[str, Any], where: str) -> bytes:
             f"the node type {node_type[:40]!r} is unknown",
             f"known: {', '.join(sorted(known))}",
         )
-    return _encode_json(members, et_pb2.Node(), where)
+    return _encode_json(members, et_pb2.Node(), where, lost)
 
 
-def _encode_json(members: Mapping[str, Any], message: _Message, where: str) -> bytes:
+def _encode_json(
+    members: Mapping[str, Any],
+    message: _Message,
+    where: str,
+    lost: Counter[str] | None,
+) -> bytes:
+    if lost is not None:
+        lost.update(_unknown_members(members, message.DESCRIPTOR))
     try:
         ParseDict(dict(members), message, ignore_unknown_fields=True)
     except (ParseError, *_NOT_JSON_OF_A_MESSAGE) as error:
@@ -222,6 +234,19 @@ def _encode_json(members: Mapping[str, Any], message: _Message, where: str) -> b
             "fetch the file again; it may be damaged",
         ) from error
     return message.SerializeToString(deterministic=True)
+
+
+def _unknown_members(members: Mapping[str, Any], schema: Descriptor) -> Iterator[str]:
+    """Yield the members of a JSON mapping, and of its parts, that the schema lacks."""
+    for name, value in members.items():
+        field = schema.fields_by_name.get(name)
+        field = field or schema.fields_by_camelcase_name.get(name)
+        if field is None:
+            yield f"member {name!r:.40}, which is not in the schema"
+        elif field.message_type is not None:
+            for each in value if isinstance(value, list) else (value,):
+                if isinstance(each, dict):
+                    yield from _unknown_members(each, field.message_type)
 
 
 def metadata_json(body: bytes, where: str) -> tuple[str, list[str]]:

@@ -16,7 +16,8 @@ gets one that identifies the format.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from chakram.chakra.et_codec import (
@@ -63,6 +64,14 @@ _ATTRIBUTES: Final = (
 )
 """Attributes of a node that are direct members of its object, except ``comm_type``."""
 
+_FEEDER_NAMES: Final = ("Id", "Name", "ctrlDeps", "runtime")
+_STAGE_NAMES: Final = ("id", "name", "ctrl_deps", "duration_micros")
+"""Members with id, name, control dependencies and duration."""
+
+_MEMBERS: Final = frozenset({*_ATTRIBUTES, "comm_type", "data_deps"})
+_FEEDER_MEMBERS: Final = _MEMBERS | {*_FEEDER_NAMES, "NodeType"}
+_STAGE_MEMBERS: Final = _MEMBERS | {*_STAGE_NAMES, "node_type"}
+
 _LISTS: Final = frozenset({"involved_dim"})
 _STAGE_TYPES: Final[Mapping[str, NodeType]] = {
     "mem_load_node": NodeType.MEM_LOAD,
@@ -75,11 +84,12 @@ _STAGE_TYPES: Final[Mapping[str, NodeType]] = {
 
 
 def jsonizer_records(
-    chunks: Iterable[bytes], source: str
+    chunks: Iterable[bytes], source: str, lost: Counter[str] | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` from the output of chakra_jsonizer.
 
-    The first object is metadata, unless it has members of a node.
+    The first object is metadata, unless it has members of a node. *lost* counts data
+    that the records lack, by a description.
 
     Raises:
         TraceError: At the first object that is not a message.
@@ -98,25 +108,30 @@ def jsonizer_records(
         is_metadata = first and not _NODE_KEYS & members.keys()
         encode = encode_json_metadata if is_metadata else encode_json_node
         first = False
-        yield offset, encode(members, where)
+        yield offset, encode(members, where, lost)
 
 
-def feeder_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset, record)`` from feeder JSON.
+def feeder_records(
+    chunks: Iterable[bytes], source: str, lost: Counter[str] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(offset, record)`` from feeder JSON. *lost* is as for ``jsonizer_records``.
 
     Raises:
         TraceError: At the first invalid node.
     """
     yield 0, encode_metadata(Metadata(attributes={"producer": Producer.FEEDER.value}))
     for offset, where, members in _nodes(chunks, source, "workload_graph"):
-        node = _node(members, where, "Id", "Name", "ctrlDeps", "runtime")
+        _count_others(members, _FEEDER_MEMBERS, lost)
+        node = _node(members, where, *_FEEDER_NAMES)
         node["node_type"] = _required(members, "NodeType", where)
         node["attributes"] = _chosen(members, ("comm_type", *_ATTRIBUTES), where)
         yield offset, encode(where, **node)
 
 
-def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset, record)`` from STAGE's JSON.
+def stage_records(
+    chunks: Iterable[bytes], source: str, lost: Counter[str] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(offset, record)`` from STAGE's JSON. *lost* is as for ``jsonizer_records``.
 
     Raises:
         TraceError: At the first invalid node.
@@ -133,7 +148,8 @@ def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, b
         attributes = _chosen(members, _ATTRIBUTES, where)
         if "comm_type" in members:
             attributes["comm_type"] = _stage_collective(members["comm_type"], where)
-        node = _node(members, where, "id", "name", "ctrl_deps", "duration_micros")
+        _count_others(members, _STAGE_MEMBERS, lost)
+        node = _node(members, where, *_STAGE_NAMES)
         node |= {"node_type": _STAGE_TYPES[word], "attributes": attributes}
         yield offset, encode(where, **node)
 
@@ -145,6 +161,17 @@ def _nodes(
     for offset, node in JsonScanner(chunks, source=source).elements(key):
         where = f"{source}: offset {offset}"
         yield offset, where, members_of(node, where)
+
+
+def _count_others(
+    members: Mapping[str, Any], known: Container[str], lost: Counter[str] | None
+) -> None:
+    if lost is not None:
+        lost.update(
+            f"member {name!r:.40}, which is not converted"
+            for name in members
+            if name not in known
+        )
 
 
 def _node(

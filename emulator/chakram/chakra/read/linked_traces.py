@@ -16,6 +16,7 @@ Unlike the converter, this module keeps the start times.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -69,10 +70,12 @@ class _Node:
     data: list[int] = field(default_factory=list)
 
 
-def linked_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
+def linked_records(
+    chunks: Iterable[bytes], source: str, lost: Counter[str] | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` of a linked trace.
 
-    The order of nodes is known only at the end, so all nodes stay in memory, without
+    *lost* counts data that the records lack, by a description. The order of nodes is known only at the end, so all nodes stay in memory, without
     their tensors.
 
     Raises:
@@ -89,6 +92,8 @@ def linked_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, 
                 f"node id {node.node_id} occurs twice in the file",
                 "use unique ids within each rank",
             )
+    if lost is not None:
+        lost["tensors and attributes of a node, which are not converted"] += len(nodes)
     schema = scanner.members.get("schema", "")
     yield 0, encode_metadata(Metadata(attributes={"schema": str(schema)}))
     roots = [node for node in nodes.values() if node.parent not in nodes]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -45,7 +46,9 @@ _INSTEAD: Final[Mapping[Form, str]] = {
 }
 """Hints for formats that cannot be read."""
 
-RecordsOf: TypeAlias = "Callable[[Iterable[bytes], str], Iterator[tuple[int, bytes]]]"
+RecordsOf: TypeAlias = (
+    "Callable[[Iterable[bytes], str, Counter[str] | None], Iterator[tuple[int, bytes]]]"
+)
 
 JSON_RECORDS: Final[Mapping[Form, RecordsOf]] = {
     Form.JSONIZER: jsonizer_records,
@@ -53,7 +56,10 @@ JSON_RECORDS: Final[Mapping[Form, RecordsOf]] = {
     Form.STAGE: stage_records,
     Form.PYTORCH_LINKED: linked_records,
 }
-"""Converters of the JSON formats to records, called with chunks and a file name."""
+"""Converters of the JSON formats to records.
+
+They are called with chunks, a file name, and a counter of lost data.
+"""
 
 
 class ByteSource(Protocol):
@@ -169,11 +175,16 @@ def settle(opened: Mapping[int, OpenTrace]) -> dict[int, ReadTrace]:
 
 
 def records_of(
-    stream: ByteSource, *, source: str, options: ReadOptions | None = None
+    stream: ByteSource,
+    *,
+    source: str,
+    options: ReadOptions | None = None,
+    lost: Counter[str] | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` of a file, to copy messages without decoding them.
 
-    Files in JSON formats are converted to binary records.
+    Files in JSON formats are converted to binary records. *lost* counts the data that
+    these records lack, by a description.
 
     Raises:
         TraceError: At the first invalid byte.
@@ -186,7 +197,7 @@ def records_of(
             f"this is {form.value}, which has no records that can be copied",
             "use it without conversion: all other commands read it",
         )
-    return _records(form, chunks, source, options)
+    return _records(form, chunks, source, options, lost=lost)
 
 
 def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
@@ -235,6 +246,8 @@ def _records(
     source: str,
     options: ReadOptions,
     decoder: RankDecoder | None = None,
+    *,
+    lost: Counter[str] | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Return the records of a file, converted from any readable format.
 
@@ -249,7 +262,7 @@ def _records(
         )
     if form not in JSON_RECORDS:
         refuse_form(form, source)
-    return JSON_RECORDS[form](chunks, source)
+    return JSON_RECORDS[form](chunks, source, lost)
 
 
 def _chunks(stream: ByteSource) -> Iterator[bytes]:

@@ -55,7 +55,8 @@ def convert_trace_set(
     """Write a trace set in another format, with its group file.
 
     Converting binary to JSON and back gives the same records, except for fields that
-    the schema does not define. The result lists those fields.
+    the schema does not define. The result lists those fields, and everything in other
+    JSON formats that has no place in the schema.
 
     Args:
         path: The set, in any readable format.
@@ -105,7 +106,8 @@ def _pieces(
     """Yield the bytes of one rank's file in another format."""
     source = f"{found.store.place}/{name}"
     with found.store.open(name) as stream:
-        for number, (offset, body) in enumerate(records_of(stream, source=source)):
+        records = records_of(stream, source=source, lost=lost)
+        for number, (offset, body) in enumerate(records):
             if form is TraceForm.BINARY:
                 if number or classify_first_record(body) is FirstRecord.NODE:
                     elsewhere.add(body)

@@ -92,6 +92,37 @@ def test_fields_outside_of_the_schema_are_reported(tmp_path: Path) -> None:
     assert files(tmp_path / "same") == files(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        (
+            '{"version": "1", "x": 1}{"id": 1, "data_deps": [], "y": 1, '
+            '"attr": [{"name": "a", "int64_val": 1, "z": 1}], "inputs": {"v": ""}}',
+            [f"1 times member {x!r}, which is not in the schema" for x in "vxyz"],
+        ),
+        (
+            '{"workload_graph": [{"Id": 1, "NodeType": 4, "comm_tag": null, "x": 1}]}',
+            ["1 times member 'x', which is not converted"],
+        ),
+        (
+            '{"nodes": [{"id": 1, "node_type": "comp_node", "inputs": []}]}',
+            ["1 times member 'inputs', which is not converted"],
+        ),
+        (
+            '{"schema": "1.1.1", "nodes": [{"id": 2, "ctrl_deps": 1, "name": "n", '
+            '"inputs": {}, "exclusive_dur": 1}]}',
+            ["1 times tensors and attributes of a node, which are not converted"],
+        ),
+    ],
+)
+def test_unknown_members_of_json_are_reported(
+    tmp_path: Path, text: str, lost: list[str]
+) -> None:
+    path = trace_set(tmp_path / "in", {"w.0.json": text.encode()})
+    made = convert_trace_set(path, tmp_path / "et", form=TraceForm.BINARY)
+    assert list(made.lost) == lost
+
+
 def test_a_file_without_metadata_gets_an_empty_record(tmp_path: Path) -> None:
     path = trace_set(tmp_path / "in", {"w.0.et": node(1)})
     got = convert_trace_set(path, tmp_path / "json", form=TraceForm.JSON)
