@@ -19,6 +19,7 @@ from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.schedule import transfer_bytes
 from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import TraceError
 from chakram.plan.wire_cost import wire_bytes
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
@@ -154,6 +155,9 @@ def measure_traffic(
         graphs: The trace of every rank, from 0.
         groups: The process groups by name.
         on_rank: Called with (ranks done, total ranks) after every rank.
+
+    Raises:
+        TraceError: If a rank or a pair of ranks has 2**63 bytes of traffic or more.
     """
     nranks = len(graphs)
     traffic = Traffic(
@@ -166,24 +170,38 @@ def measure_traffic(
         else None,
     )
     for done, rank in enumerate(sorted(graphs), start=1):
-        shares: Counter[_Share] = Counter()
-        for node in graphs[rank].nodes():
-            # Communication without a size counts as 0 bytes.
-            size_bytes = max(0, node.comm_bytes)
-            if node.kind is NodeKind.COLLECTIVE and (op := node.collective):
-                group = node.group or WORLD
-                root, splits = node.root or 0, node.splits
-                shares[_Share(op, group, size_bytes, root, splits)] += 1
-            elif node.kind in (NodeKind.SEND, NodeKind.RECEIVE):
-                of = _of(traffic, node.kind.name.lower(), None)
-                of.sizes[size_bytes] += 1
-                if node.kind is NodeKind.SEND:
-                    _send(traffic, of, rank, node.peer, size_bytes, 1)
-        for share, count in shares.items():
-            _collective(traffic, share, count, rank, groups.get(share.group))
+        try:
+            _add_rank(traffic, graphs[rank], groups)
+        except OverflowError:
+            raise TraceError(
+                graphs[rank].source,
+                "its traffic adds up to 2**63 bytes or more in one iteration",
+                "check the unit of sizes: chakram trace lint",
+            ) from None
         if on_rank is not None:
             on_rank(done, nranks)
     return traffic
+
+
+def _add_rank(
+    traffic: Traffic, graph: TraceGraph, groups: Mapping[str, ProcessGroup]
+) -> None:
+    """Add what one rank sends."""
+    shares: Counter[_Share] = Counter()
+    for node in graph.nodes():
+        # Communication without a size counts as 0 bytes.
+        size_bytes = max(0, node.comm_bytes)
+        if node.kind is NodeKind.COLLECTIVE and (op := node.collective):
+            group = node.group or WORLD
+            root, splits = node.root or 0, node.splits
+            shares[_Share(op, group, size_bytes, root, splits)] += 1
+        elif node.kind in (NodeKind.SEND, NodeKind.RECEIVE):
+            of = _of(traffic, node.kind.name.lower(), None)
+            of.sizes[size_bytes] += 1
+            if node.kind is NodeKind.SEND:
+                _send(traffic, of, graph.rank, node.peer, size_bytes, 1)
+    for share, count in shares.items():
+        _collective(traffic, share, count, graph.rank, groups.get(share.group))
 
 
 def _of(traffic: Traffic, what: str, group: str | None) -> WorkTraffic:

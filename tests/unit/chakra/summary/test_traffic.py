@@ -10,6 +10,7 @@ from chakram.chakra.summary.traffic import PATH_MTU, Traffic, Work, measure_traf
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import TraceError
 from chakram.plan.wire_cost import wire_bytes
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
@@ -54,6 +55,13 @@ def test_all_to_all_is_sent_equally_to_all_others() -> None:
     assert of.wire_bytes == 12 * wire_bytes(KIB, path_mtu=PATH_MTU)
     assert of.algorithms == {"direct"}
     assert traffic.messages == {KIB: 12}
+
+
+def test_more_traffic_than_a_column_holds_is_refused_at_the_file() -> None:
+    size = 2**62
+    assert measured(2, send(1, size)).sent_bytes[0] == size
+    with pytest.raises(TraceError, match=r"made: its traffic adds up to 2\*\*63 bytes"):
+        measured(2, send(1, size), send(1, size))
 
 
 @pytest.mark.parametrize("op", [CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V])
