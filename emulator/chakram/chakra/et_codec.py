@@ -13,14 +13,12 @@ prefix because ASTRA-sim maps them to remote memory.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -31,6 +29,11 @@ from chakram.chakra.repeated_fields import (
     refuse_repeats_in_node,
 )
 from chakram.foundation.errors import GarbageTrace, TraceError
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from google.protobuf.descriptor import Descriptor
 
 Node: TypeAlias = et_pb2.Node
 

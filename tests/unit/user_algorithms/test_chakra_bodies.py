@@ -171,7 +171,7 @@ def test_file_without_metadata_or_with_two_equal_ids_is_refused(tmp_path: Path) 
     with pytest.raises(ScheduleError, match="first record must be metadata"):
         source(path)
     file.write_bytes(first + node + node)
-    with pytest.raises(ScheduleError, match="body.0.et: node 0: occurs twice"):
+    with pytest.raises(ScheduleError, match=r"body\.0\.et: node 0: occurs twice"):
         source(path)
 
 

@@ -16,9 +16,8 @@ gets one that identifies the format.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chakram.chakra.et_codec import (
     AttributeValue,
@@ -33,6 +32,9 @@ from chakram.chakra.et_codec import (
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.chakra.read.producers import STAGE_SCHEMA, Producer
 from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
+
+if TYPE_CHECKING:
+    from collections import Counter
 
 _NODE_KEYS: Final = frozenset(
     {
@@ -114,7 +116,9 @@ def jsonizer_records(
 def feeder_records(
     chunks: Iterable[bytes], source: str, lost: Counter[str] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset, record)`` from feeder JSON. *lost* is as for ``jsonizer_records``.
+    """Yield ``(offset, record)`` from feeder JSON.
+
+    *lost* is as for ``jsonizer_records``.
 
     Raises:
         TraceError: At the first invalid node.
@@ -131,7 +135,9 @@ def feeder_records(
 def stage_records(
     chunks: Iterable[bytes], source: str, lost: Counter[str] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset, record)`` from STAGE's JSON. *lost* is as for ``jsonizer_records``.
+    """Yield ``(offset, record)`` from STAGE's JSON.
+
+    *lost* is as for ``jsonizer_records``.
 
     Raises:
         TraceError: At the first invalid node.

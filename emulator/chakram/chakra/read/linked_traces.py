@@ -16,10 +16,9 @@ Unlike the converter, this module keeps the start times.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chakram.chakra.et_codec import (
     AttributeValue,
@@ -32,6 +31,9 @@ from chakram.chakra.read.groups import RECORD, is_process_group_init
 from chakram.chakra.read.json_records import encode, members_of
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.foundation.errors import GarbageTrace
+
+if TYPE_CHECKING:
+    from collections import Counter
 
 _KERNELS: Final = ("ncclKernel", "ncclDevKernel")
 _SEND_RECEIVE: Final = "SendRecv"
@@ -75,8 +77,8 @@ def linked_records(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` of a linked trace.
 
-    *lost* counts data that the records lack, by a description. The order of nodes is known only at the end, so all nodes stay in memory, without
-    their tensors.
+    The order of nodes is known only at the end, so all nodes stay in memory, without
+    their tensors. *lost* counts data that the records lack, by a description.
 
     Raises:
         TraceError: At the first invalid node.

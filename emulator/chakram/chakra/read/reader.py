@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -28,6 +27,8 @@ from chakram.chakra.read.reader_options import ReadOptions
 from chakram.foundation.errors import GarbageTrace, TruncatedTrace, UnsupportedTrace
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from chakram.chakra.read.pytorch.kineto import Profile
     from chakram.chakra.read.pytorch.unnamed_groups import RankOperations
 

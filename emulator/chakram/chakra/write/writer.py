@@ -33,8 +33,8 @@ def encode_trace(
     """Yield the records of one rank's file.
 
     All dependencies become data dependencies. Times are rounded to microseconds, and
-    sizes are in bytes. If the first start would be 0, all starts are 1 us later. Nodes that do not affect the network become computations that
-    take no time.
+    sizes are in bytes. If the first start would be 0, all starts are 1 us later. Nodes
+    that do not affect the network become computations that take no time.
 
     Args:
         graph: The graph.
