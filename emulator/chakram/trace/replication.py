@@ -99,6 +99,7 @@ def replicate(
         name: _shape(name, graph, groups, replication, recorded_ranks)
         for name in _used_groups(graph)
     }
+    orders = {name: _order(groups.get(name)) for name in shapes}
     made: dict[str, ProcessGroup] = {WORLD: world_group(nranks)}
     messages = _messages(graph, replication, recorded_ranks)
     uneven = {
@@ -112,14 +113,17 @@ def replicate(
     for rank in range(nranks):
         names: dict[str, str] = {}
         for name, shape in shapes.items():
-            members = range(nranks) if shape is None else members_of(shape, rank)
+            members: Sequence[int] = range(nranks)
             if shape is None:
                 names[name] = WORLD if name in _ALL_RANKS_NAMES else name
             else:
+                members = members_of(shape, rank)
                 names[name] = f"{name}@{members[0]}"
-            made.setdefault(
-                names[name], ProcessGroup(name=names[name], ranks=tuple(members))
-            )
+            if names[name] not in made:
+                order = orders[name]
+                if len(order) == len(members):
+                    members = [members[place] for place in order]
+                made[names[name]] = ProcessGroup(name=names[name], ranks=tuple(members))
         graphs[rank] = graph.replica(
             rank,
             group_names=names,
@@ -180,6 +184,18 @@ def members_of(shape: Shape, rank: int) -> list[int]:
     base = rank - sum(stride * (rank // stride % count) for stride, count in shape)
     steps = [[stride * index for index in range(count)] for stride, count in shape]
     return sorted(base + sum(each) for each in product(*steps))
+
+
+def _order(group: ProcessGroup | None) -> Sequence[int]:
+    """Return the places of a group's ranks in ascending order, if its order differs.
+
+    The result is empty if the group is unknown or ascending.
+    """
+    ascending = [] if group is None else sorted(group.ranks)
+    if group is None or list(group.ranks) == ascending:
+        return ()
+    place_of = {rank: place for place, rank in enumerate(ascending)}
+    return [place_of[rank] for rank in group.ranks]
 
 
 def _used_groups(graph: TraceGraph) -> list[str]:

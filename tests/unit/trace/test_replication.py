@@ -125,6 +125,18 @@ def test_groups_have_the_pattern_of_the_recorded_one() -> None:
     check_that_it_runs(made)
 
 
+def test_groups_keep_the_order_of_the_recorded_one() -> None:
+    row = collective(1, CollectiveOp.BROADCAST, group="x", root=0)
+    made = replicas(row, known={"x": (4, 0, 2, 6)}, nranks=16)
+    assert members(made, 0) == (4, 0, 2, 6)
+    assert members(made, 11) == (13, 9, 11, 15)
+    check_that_it_runs(made)
+    whole = replicas(row, known={"x": (1, 0, 3, 2)}, nranks=4, recorded=4)
+    assert members(whole, 3) == (1, 0, 3, 2)
+    larger = replicas(row, known={"x": (1, 0, 3, 2)}, nranks=8, recorded=4)
+    assert members(larger, 3) == tuple(range(8))
+
+
 def test_a_group_of_all_recorded_ranks_becomes_all_ranks() -> None:
     made = replicas(collective(1, group="7"), known={"7": tuple(range(8))}, nranks=64)
     assert members(made, 63) == tuple(range(64))
