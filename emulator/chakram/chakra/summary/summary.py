@@ -96,7 +96,8 @@ class RankSummary:
             ``p2p``.
         memory: Number of nodes that load or store.
         passed: Number of nodes that do not affect the network.
-        duration_ns: Sum of all durations that the trace states.
+        duration_ns: Sum of all durations that the trace states. Labels, such as a
+            step that contains other nodes, do not count.
         slots_ns: Sum of compute and memory durations by slot: ``CPU``, ``GPU``,
             ``GPU stream 7``. A slot runs one node at a time.
         num_ops: Floating-point operations of the compute nodes.
@@ -230,7 +231,8 @@ def _rank(
     for node in graph.nodes():
         kinds[node.kind] += 1
         durations[node.kind][node.duration_ns] += 1
-        duration_ns += node.duration_ns
+        if node.kind is not NodeKind.PASS:
+            duration_ns += node.duration_ns
         num_ops += node.num_ops
         if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY):
             slots_ns[slot_name(node.stream)] += node.duration_ns

@@ -157,7 +157,8 @@ def operations_table(ranks: Sequence[RankSummary]) -> Table:
         note="Computation is classified by STAGE operators, otherwise by the names of "
         "nodes. Others: nodes that match neither, and nodes that only move data. "
         + "pass: nodes without effect on the network. " * passed
-        + "durations: sum over all nodes, - if none; sends, receives: payload.",
+        + f"durations: sum over all nodes{' except pass' * passed}, - if none; sends, "
+        "receives: payload.",
     )
 
 

@@ -13,7 +13,7 @@ from chakram.collectives.split_sizes import Splits
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
-from tests.made_graphs import collective, job, send
+from tests.made_graphs import collective, compute, job, label, send
 
 GROUPS = {
     WORLD: world_group(2),
@@ -61,6 +61,14 @@ def test_nodes_and_times_are_counted_by_rank() -> None:
     assert [rank.num_ops for rank in got.per_rank] == [3, 3]
     assert got.durations["compute"].cdf == ((5, 1), (6, 2))
     assert got.without_duration == {"collective": 8, "send": 1}
+
+
+def test_time_of_labels_is_not_counted_again() -> None:
+    step = {**label(1), "name": "ProfilerStep#3", "duration_ns": 100}
+    rows = [step, compute(2, duration_ns=60), compute(3, duration_ns=30)]
+    got = summarize(job(rows), {WORLD: world_group(1)})
+    assert got.per_rank[0].duration_ns == 90
+    assert got.durations["pass"].total == 100
 
 
 def test_uneven_all_to_alls_are_counted_as_in_a_run() -> None:
