@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from chakram import __version__
 from chakram.chakra.sets.find_files import find_trace_set
-from chakram.chakra.sets.profiles import Profiles
+from chakram.chakra.sets.profiles import profile_paths
 from chakram.collectives.algorithms import ALGORITHMS, user_algorithms
 from chakram.config.jobs import Job, TraceFiles
 from chakram.control import plan_file
@@ -162,11 +162,11 @@ def _inputs(experiment: Experiment) -> Iterator[Path]:
     """Yield the files that the programs depend on."""
     for job in experiment.jobs:
         if isinstance(job.trace, TraceFiles):
-            one = None if job.trace.replicate is None else job.trace.rank
-            with find_trace_set(job.trace.path, only=one) as found:
+            only = None if job.trace.replicate is None else job.trace.rank
+            with find_trace_set(job.trace.path, only=only) as found:
                 yield from found.paths()
-                with Profiles(found, job.trace.kineto, only=one) as profiles:
-                    yield from profiles.paths()
+                kineto = None if job.trace.kineto is None else Path(job.trace.kineto)
+                yield from profile_paths(found, kineto, only=only)
             if job.trace.comm_groups is not None:
                 yield Path(job.trace.comm_groups)
         else:

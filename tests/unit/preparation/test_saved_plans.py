@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from tests.unit.chakra.read.pytorch.test_pytorch_sets import (
     write_hosts,
     write_profiles,
 )
+
+CHECKOUT = Path(__file__).parents[3]
 
 EXPERIMENT = """
 version: 1
@@ -118,6 +121,41 @@ def test_a_plan_is_refused_once_a_trace_has_changed(folder: Path) -> None:
     trace.write_bytes(trace.read_bytes() + b"\x00")
     with pytest.raises(PlanError, match=r"moe\.2\.et has changed since it was saved"):
         load_plan(path, experiment_in(folder))
+
+
+def test_group_file_next_to_an_archive_is_a_part_of_the_trace(folder: Path) -> None:
+    groups = folder / "comm_group.json"
+    (folder / "traces" / "comm_group.json").rename(groups)
+    with tarfile.open(folder / "set.tar", "w") as archive:
+        archive.add(folder / "traces", "traces")
+    text = (folder / "e.yaml").read_text()
+    (folder / "e.yaml").write_text(text.replace("path: traces", "path: set.tar"))
+    path = saved(folder)
+    groups.write_text(groups.read_text() + "\n")
+    with pytest.raises(PlanError, match=r"comm_group\.json has changed"):
+        load_plan(path, experiment_in(folder))
+
+
+def test_profiles_are_a_part_of_the_trace(folder: Path) -> None:
+    recorded = CHECKOUT / "docs/examples/own-trace/recorded.tar.gz"
+    with tarfile.open(recorded) as archive:
+        archive.extractall(folder / "recorded", filter="data")
+    text = (folder / "e.yaml").read_text()
+    (folder / "e.yaml").write_text(text.replace("path: traces", "path: recorded"))
+    path = saved(folder)
+    profile = folder / "recorded" / "kineto_2.json"
+    profile.write_bytes(profile.read_bytes() + b"\n")
+    with pytest.raises(PlanError, match=r"kineto_2\.json has changed"):
+        load_plan(path, experiment_in(folder))
+
+
+def test_plan_of_one_replicated_rank_needs_no_files_of_others(folder: Path) -> None:
+    for rank in range(3):
+        (folder / "traces" / f"moe.{rank}.et").unlink()
+    text = (folder / "e.yaml").read_text()
+    alone = "path: traces, replicate: 4, rank: 3"
+    (folder / "e.yaml").write_text(text.replace("path: traces", alone))
+    assert load_plan(saved(folder), experiment_in(folder))[0].nranks == 4
 
 
 def test_changed_input_files_of_synthetic_traces_are_detected(folder: Path) -> None:

@@ -119,7 +119,9 @@ class FolderStore:
         try:
             return StoredFile(path.open("rb"), str(path))
         except OSError as error:
-            raise TraceError(str(path), f"cannot be read: {error.strerror}") from error
+            raise TraceError(
+                str(path), f"cannot be read: {error.strerror}", "check its permissions"
+            ) from error
 
     def close(self) -> None:
         """Do nothing: a folder has no open resources."""
@@ -181,7 +183,11 @@ class ArchiveStore:
         """Open one of the files."""
         file = self._archive.extractfile(self._members[name])
         if file is None:
-            raise TraceError(f"{self.place}/{name}", "is not a regular file")
+            raise TraceError(
+                f"{self.place}/{name}",
+                "is not a regular file",
+                "use an archive with regular files only",
+            )
         return StoredFile(file, f"{self.place}/{name}")
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ only if no ``.et`` file matches, or if the given name contains ``.json``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -58,6 +58,7 @@ class FoundSet:
         group_file: The name of the group file in *store*.
         group_path: The group file outside of *store*, if *store* has none.
         other_group_file: A second group file in *store* with equal precedence.
+        other_group_path: A second group file next to *group_path*, likewise.
     """
 
     store: Store
@@ -66,6 +67,7 @@ class FoundSet:
     group_file: str | None
     group_path: Path | None
     other_group_file: str | None = None
+    other_group_path: Path | None = None
 
     @property
     def place(self) -> str:
@@ -73,15 +75,21 @@ class FoundSet:
         return f"{self.store.place}/{self.prefix}"
 
     def paths(self) -> list[Path]:
-        """Return the paths of the set's files, or of the archive that contains them."""
-        store = Path(self.store.place)
-        if not store.is_dir():
-            return [store]
+        """Return the paths of the set's files, or of the archive that contains them.
+
+        A group file next to the archive is included.
+        """
         names = [*self.files.values()]
         if self.group_file is not None:
             names.append(self.group_file)
-        paths = [store / name for name in names]
+        paths = paths_in(self.store, names)
         return paths if self.group_path is None else [*paths, self.group_path]
+
+
+def paths_in(store: Store, names: Iterable[str]) -> list[Path]:
+    """Return the paths of files in a folder, or of the archive that contains them."""
+    place = Path(store.place)
+    return [place / name for name in names] if place.is_dir() else [place]
 
 
 @contextmanager
@@ -117,7 +125,7 @@ def find_trace_set(
         if is_lone:
             yield _lone(store, path.name, only)
             return
-        yield _choose(store, place, wanted, named_json=".json" in path.name, only=only)
+        yield _choose(store, wanted, named_json=".json" in path.name, only=only)
     finally:
         store.close()
 
@@ -149,15 +157,24 @@ def _lone(store: Store, name: str, only: int | None) -> FoundSet:
             "use one file per rank, from rank 0, and give their folder, prefix or "
             "archive",
         )
-    prefix = _LONE_SUFFIX.sub("", name)
+    return _found(store, _LONE_SUFFIX.sub("", name), {only or 0: name})
+
+
+def _found(store: Store, prefix: str, files: Mapping[int, str]) -> FoundSet:
+    """Return a set, with its group file."""
     group_file = _group_file(store, prefix)
+    if group_file in files.values():
+        # A lone trace may have one of the names of a group file.
+        group_file = None
+    group_path = None if group_file else _group_path(Path(store.place), prefix)
     return FoundSet(
         store=store,
         prefix=prefix,
-        files={only or 0: name},
-        # The trace itself may have one of the names of a group file.
-        group_file=None if group_file == name else group_file,
-        group_path=None,
+        files=files,
+        group_file=group_file,
+        group_path=group_path,
+        other_group_file=_other_group_file(store, group_file),
+        other_group_path=_other_group_path(group_path),
     )
 
 
@@ -233,12 +250,7 @@ def _pattern(name: str) -> str:
 
 
 def _choose(
-    store: Store,
-    place: Path,
-    wanted: str | None,
-    *,
-    named_json: bool,
-    only: int | None,
+    store: Store, wanted: str | None, *, named_json: bool, only: int | None
 ) -> FoundSet:
     binary, json = _sets(store)
     if not binary and not json:
@@ -275,15 +287,7 @@ def _choose(
         # The number of a single file may be a version instead of a rank.
         files = {0: next(iter(files.values()))}
     _check_ranks(files, f"{store.place}/{prefix}", only)
-    group_file = _group_file(store, prefix)
-    return FoundSet(
-        store=store,
-        prefix=prefix,
-        files=files,
-        group_file=group_file,
-        group_path=None if group_file else _group_path(place, prefix),
-        other_group_file=_other_group_file(store, group_file),
-    )
+    return _found(store, prefix, files)
 
 
 def is_profile_name(prefix: str) -> bool:
@@ -391,14 +395,23 @@ def _other_group_file(store: Store, group_file: str | None) -> str | None:
 
 def _group_path(place: Path, prefix: str) -> Path | None:
     """Return a group file next to the archive, or in ``inputs`` next to the folder."""
+    names = (f"{prefix.rpartition('/')[2]}.comm_group.json", *_GROUP_FILES)
     if place.is_dir():
-        names = (f"{prefix}.comm_group.json", *_GROUP_FILES)
-        inputs = (place / ".." / "inputs" / name for name in names)
-        return next((path for path in inputs if path.is_file()), None)
-    stem = place.name.split(".tar")[0].removesuffix(".tgz")
-    candidates = (f"{stem}.comm_group.json", *_GROUP_FILES)
-    paths = (place.parent / name for name in candidates)
-    return next((path for path in paths if path.is_file()), None)
+        folder = place / ".." / "inputs"
+    else:
+        folder = place.parent
+        stem = place.name.split(".tar")[0].removesuffix(".tgz")
+        names = (names[0], f"{stem}.comm_group.json", *_GROUP_FILES)
+    return next((path for name in names if (path := folder / name).is_file()), None)
+
+
+def _other_group_path(group_path: Path | None) -> Path | None:
+    """Return the group file with the same precedence as *group_path*, or None."""
+    first, other = _GROUP_FILES
+    if group_path is None or group_path.name != first:
+        return None
+    path = group_path.with_name(other)
+    return path if path.is_file() else None
 
 
 def _some(names: Sequence[str]) -> str:

@@ -36,6 +36,7 @@ from chakram.chakra.sets.find_files import (
     find_trace_set,
     is_profile_name,
     json_sets,
+    paths_in,
 )
 from chakram.chakra.trace_warning import TraceWarning, WarningKind
 from chakram.foundation.errors import ForeignProfile, TraceError
@@ -306,3 +307,25 @@ def _beside(place: Path) -> Path | None:
     except OSError:
         return None
     return candidates[0] if len(candidates) == 1 else None
+
+
+def profile_paths(
+    found: FoundSet, given: Path | None, *, only: int | None = None
+) -> list[Path]:
+    """Return the paths of the profiles that the traces of a set need.
+
+    Args:
+        found: The set, while its store is open.
+        given: The location of the profiles, if the user named it.
+        only: The only rank whose profile is needed, or None for all ranks.
+
+    Raises:
+        TraceError: If a trace cannot be read.
+    """
+    name = found.files[min(found.files) if only is None else only]
+    with found.store.open(name) as stream:
+        form, _ = start_of(stream, f"{found.store.place}/{name}")
+    if form is not Form.PYTORCH_HOST:
+        return []
+    with Profiles(found, given, only=only) as profiles:
+        return profiles.paths()

@@ -390,11 +390,18 @@ def _refuse_another(found: FoundSet, groups: Mapping[str, tuple[int, ...]]) -> N
     Raises:
         TraceError: If the set has such a file.
     """
-    other = found.other_group_file
-    if other is not None and parse_group_file(*_stored(found, other)) != groups:
+    stored, path = found.other_group_file, found.other_group_path
+    if stored is not None:
+        text, source = _stored(found, stored)
+    elif path is not None:
+        text, source = _beside(path)
+    else:
+        return
+    if parse_group_file(text, source) != groups:
         raise TraceError(
             found.place,
-            f"has two group files that differ: {found.group_file} and {other}",
+            "has two group files that differ: "
+            f"{found.group_file or found.group_path} and {stored or path}",
             "name the right one (--comm-groups), or move the other one away",
         )
 
@@ -415,14 +422,19 @@ def _group_file(found: FoundSet, given: Path | None) -> tuple[bytes | None, str]
     """Return content and name of the group file. Without one, the content is None."""
     path = given or (found.group_path if found.group_file is None else None)
     if path is not None:
-        text = read_bounded(
-            path,
-            limit_bytes=_GROUP_FILE_LIMIT_BYTES,
-            error=TraceError,
-            size_hint=_GROUP_FILE_HINT,
-        )
-        return text, str(path)
+        return _beside(path)
     return (None, "") if found.group_file is None else _stored(found, found.group_file)
+
+
+def _beside(path: Path) -> tuple[bytes, str]:
+    """Return the content of a group file outside of the store, and its name."""
+    text = read_bounded(
+        path,
+        limit_bytes=_GROUP_FILE_LIMIT_BYTES,
+        error=TraceError,
+        size_hint=_GROUP_FILE_HINT,
+    )
+    return text, str(path)
 
 
 def _stored(found: FoundSet, name: str) -> tuple[bytes, str]:

@@ -286,10 +286,18 @@ def test_group_file_is_found_next_to_the_traces(tmp_path: Path, name: str) -> No
     assert got.groups[WORLD].ranks == (0, 1)
 
 
-@pytest.mark.parametrize("name", ["set.comm_group.json", "comm_group.json"])
+@pytest.mark.parametrize(
+    "name", ["set.comm_group.json", "w.comm_group.json", "comm_group.json"]
+)
 def test_group_file_is_found_next_to_an_archive(tmp_path: Path, name: str) -> None:
     path = write_archive(tmp_path / "set.tar.gz", {"w.0.et": FILE})
     (tmp_path / name).write_text('{"1": [0]}')
+    assert load_trace_set(path).groups["1"].ranks == (0,)
+
+
+def test_group_file_is_found_next_to_an_archive_of_one_odd_name(tmp_path: Path) -> None:
+    path = write_archive(tmp_path / "set.tar.gz", {"odd.et": FILE})
+    (tmp_path / "comm_group.json").write_text('{"1": [0]}')
     assert load_trace_set(path).groups["1"].ranks == (0,)
 
 
@@ -316,6 +324,9 @@ def test_two_group_files_must_agree(tmp_path: Path) -> None:
     refused(folder, "two group files that differ: .*--comm-groups")
     named = load_trace_set(folder, comm_groups=folder / "comm_groups.json")
     assert named.groups["1"].ranks == (0, 1)
+    inputs = with_groups(tmp_path / "inputs", "comm_group.json")
+    with_groups(inputs, "comm_groups.json", '{"1": [0, 1]}')
+    refused(write_set(tmp_path / "bare"), "differ: .*inputs/comm_group.json and .*")
     # That of a set by its own name goes before those of all sets of the folder.
     with_groups(folder, "w.comm_group.json", '{"1": [0]}')
     assert load_trace_set(folder).groups["1"].ranks == (0,)
