@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from chakram.chakra.et_codec import NodeType
+from chakram.chakra.et_codec import NodeType, decode_metadata
+from chakram.chakra.read.framing import read_records
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.cli.trace import app
 from chakram.foundation.errors import ConfigError, RunDirectoryError, TraceError
@@ -264,6 +265,12 @@ def test_convert_writes_collectives_for_astra_sim(tmp_path: Path) -> None:
     assert Path(f"{prefix}.3.et").is_file()
     # Lint knows that these are no workload.
     assert "[collective-body: 4 times in 4 ranks]" in run("lint", tmp_path / "c")
+    # The size of a collective decides about its algorithm, as in an experiment.
+    run("convert", "collective", tmp_path / "d", *options[:-1], "1MiB")
+    for folder, name in (("c", "bruck"), ("d", "ring")):
+        data = (tmp_path / folder / "all_gather.0.et").read_bytes()
+        _, body = next(read_records([data], source="w"))
+        assert decode_metadata(body, "w").attributes["algorithm"] == name
     error = fails("convert", "collective", tmp_path, *options, "--prefix", "a/b")
     assert isinstance(error, ConfigError)
     error = fails("convert", "collective", tmp_path, *options, "--op", "sum")

@@ -19,8 +19,8 @@ from typing import Final
 
 from chakram.chakra import et_codec
 from chakram.chakra.read.framing import frame
-from chakram.collectives.algorithms import algorithm
-from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.algorithms import AUTO, algorithm, automatic_algorithm
+from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.schedule import (
     Algorithm,
     LocalTransfer,
@@ -47,7 +47,7 @@ def astra_collective(
 
     Args:
         op: The collective.
-        name: The algorithm, e.g. ``ring`` or ``ring(channels=2)``.
+        name: The algorithm, e.g. ``ring`` or ``ring(channels=2)``, or ``auto``.
         nranks: Number of ranks in the group.
         input_bytes: One rank's contribution: ``comm_size`` of the workload's node.
 
@@ -62,9 +62,16 @@ def astra_collective(
             f"choose from {', '.join(ASTRA_KEYS)}",
         )
     how = algorithm(op, name)
+    if name == AUTO:
+        size_bytes = nccl_size_bytes(op, input_bytes=input_bytes, nranks=nranks)
+        how = automatic_algorithm(op, size_bytes=size_bytes, nranks=nranks)
     unfit = "a group needs at least two ranks" if nranks < 2 else how.unfit(nranks)
     if unfit is not None:
-        raise ScheduleError(f"{op} of {nranks} ranks", f"{name} does not fit: {unfit}")
+        raise ScheduleError(
+            f"{op} of {nranks} ranks",
+            f"{name} does not fit: {unfit}",
+            "choose another algorithm, or another number of ranks",
+        )
     tags = _Tags(how, nranks)
     return (
         _position(how, tags, position, nranks, input_bytes)
@@ -83,7 +90,9 @@ class _Tags:
                 messages = max(messages, each.message + 1)
         if channels * messages >= TAG_LIMIT:
             raise ScheduleError(
-                how.name, "has more messages per pair of ranks than there are tags"
+                how.name,
+                "has more messages per pair of ranks than there are tags",
+                "use fewer channels or chunks",
             )
         self._messages = messages
 
