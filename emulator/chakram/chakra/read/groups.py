@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chakram.chakra.read.json_scan import whole_text
@@ -41,6 +42,9 @@ _SHORT_LIST = 32
 
 _LONG_LIST = 1 << 20
 """Characters of a list that would fill a cache; 65,536 ranks have half as many."""
+
+_LONGEST_BRIEF = 256
+"""Maximum number of characters of a list of ranks in the name of a group."""
 
 _NO_LITERAL = (ValueError, SyntaxError, RecursionError, MemoryError)
 _NO_PURPOSES = ("undefined", "default_pg")
@@ -201,7 +205,9 @@ def _read_groups(text: str, where: str) -> list[InitialGroup]:
         else:
             members = _ranks(ranks, place)
         if type(size) is not int or not 0 <= size < 2**31:
-            raise TraceError(place, f"has {size!r:.40} ranks")
+            raise TraceError(
+                place, f"has {size!r:.40} ranks", "use a whole number (group_size)"
+            )
         groups.append(
             InitialGroup(
                 name=name,
@@ -376,12 +382,20 @@ def _ranks(value: Any, where: str) -> tuple[int, ...]:
 
 
 def _brief(ranks: Sequence[int]) -> str:
-    """Return ranks as text. Evenly spaced ranks look like a Python slice: ``0:8:2``."""
+    """Return a short text that only these ranks have.
+
+    Evenly spaced ranks look like a Python slice: ``0:8:2``. Long lists are abbreviated,
+    because names have a limited length.
+    """
     if len(ranks) > 2:
         step = ranks[1] - ranks[0]
         if step > 0 and list(ranks) == list(range(ranks[0], ranks[-1] + 1, step)):
             return f"{ranks[0]}:{ranks[-1] + 1}:{step}"
-    return ",".join(map(str, ranks))
+    text = ",".join(map(str, ranks))
+    if len(text) <= _LONGEST_BRIEF:
+        return text
+    digest = blake2b(text.encode(), digest_size=8).hexdigest()
+    return f"{ranks[0]},{ranks[1]},...,{ranks[-1]}#{digest}"
 
 
 def encode_group_file(groups: Mapping[str, Sequence[int]]) -> bytes:

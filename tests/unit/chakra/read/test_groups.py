@@ -146,6 +146,15 @@ def test_an_inline_group_is_named_by_its_ranks() -> None:
         inline_group("tp", 3, "w")
 
 
+def test_name_of_many_ranks_fits_a_plan() -> None:
+    members = [(0, 1, *range(16, 16 * count, 16)) for count in (400, 401)]
+    names = [inline_group("tp", each, "w")[0] for each in members]
+    assert names[0].startswith("tp[0,1,...,6384#")
+    assert names[0] == inline_group("tp", list(members[0]), "w")[0]
+    assert len(set(names)) == 2
+    assert max(map(len, names)) < 64
+
+
 LONG = list(range(0, 4000, 2))
 
 
