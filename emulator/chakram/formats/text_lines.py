@@ -25,12 +25,16 @@ def lines_of(data: bytes, source: str) -> Iterator[tuple[str, str]]:
         where = f"{source}:{count}"
         if len(raw) > _LONGEST_LINE:
             raise ResultsError(
-                where, f"is a line of {len(raw)} bytes, which is too long"
+                where,
+                f"is a line of {len(raw)} bytes, which is too long",
+                "check that this is the right file",
             )
         try:
             line = raw.decode().strip()
         except UnicodeDecodeError as error:
-            raise ResultsError(where, "is not UTF-8 text") from error
+            raise ResultsError(
+                where, "is not UTF-8 text", "check that this is the right file"
+            ) from error
         if line:
             yield where, line
 
@@ -42,5 +46,9 @@ def number(text: str, where: str, what: str) -> int:
         ResultsError: If the text is not such an integer.
     """
     if not _DECIMAL.fullmatch(text) or int(text) > _LARGEST:
-        raise ResultsError(where, f"{what} {text[:_SHOWN]!r} is not a whole number")
+        raise ResultsError(
+            where,
+            f"{what} {text[:_SHOWN]!r} is not a whole number",
+            "use a number from 0 to 2**63 - 1",
+        )
     return int(text)

@@ -84,6 +84,7 @@ class ChakraBodies:
             raise ScheduleError(
                 self.source,
                 f"its {nchunks} chunks do not divide evenly among {self.nranks} ranks",
+                f"use a multiple of {self.nranks} as total_chunk_cnt",
             )
         actions, messages = self._actions()
         return BufferProgram(
@@ -140,7 +141,10 @@ class ChakraBodies:
     def _actions(self) -> tuple[list[Action], list[Message]]:
         """Return the actions of the nodes, with sends and receives matched."""
         links = Links()
-        orders = [_dependency_order(self.source, nodes) for nodes in self.nodes]
+        orders = [
+            _dependency_order(self.source, rank, nodes)
+            for rank, nodes in enumerate(self.nodes)
+        ]
         sends: dict[tuple[int, int], int] = {}
         for rank, order in enumerate(orders):
             for place in order:
@@ -177,7 +181,7 @@ class ChakraBodies:
         for sending in (True, False):
             by_link: dict[Message, list[int]] = {}
             for rank, nodes in enumerate(self.nodes):
-                for place in _dependency_order(self.source, nodes):
+                for place in _dependency_order(self.source, rank, nodes):
                     node = nodes[place]
                     if node.peer is None or node.sends != sending:
                         continue
@@ -192,19 +196,26 @@ class ChakraBodies:
                     self.source,
                     f"a message from {message.src} to {message.dst} has {sent} bytes "
                     f"at its source and {received} at its destination",
+                    "state the same comm_size at both ends",
                 )
         return sizes[0]
 
 
-def _dependency_order(source: str, nodes: Sequence[BodyNode]) -> Sequence[int]:
-    """Return the indices of nodes in the order of dependencies."""
+def _dependency_order(
+    source: str, position: int, nodes: Sequence[BodyNode]
+) -> Sequence[int]:
+    """Return the indices of a position's nodes in the order of dependencies."""
     after = [each for node in nodes for each in node.after]
     ends = accumulate((len(node.after) for node in nodes), initial=0)
     order, _ = topological_order(
         array("Q", range(len(nodes))), array("i", after), array("q", ends)
     )
     if len(order) < len(nodes):
-        raise ScheduleError(source, "its dependencies form a cycle")
+        raise ScheduleError(
+            f"{source}: position {position}",
+            "its dependencies form a cycle",
+            "remove one of the dependencies of the cycle",
+        )
     return order
 
 

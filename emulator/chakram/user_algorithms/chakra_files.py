@@ -118,7 +118,9 @@ def read_body(
                 )
             continue
         if place > MAX_ACTIONS:
-            raise ScheduleError(where, f"has more than {MAX_ACTIONS} nodes")
+            raise ScheduleError(
+                where, f"has more than {MAX_ACTIONS} nodes", "use fewer chunks"
+            )
         raw.append(decode_node(body, where))
     places: dict[int, int] = {}
     for place, node in enumerate(raw):
@@ -135,7 +137,9 @@ def read_body(
         missing = [each for each in edges if each not in places]
         if missing:
             raise ScheduleError(
-                where, f"depends on node {missing[0]}, which does not exist"
+                where,
+                f"depends on node {missing[0]}, which does not exist",
+                "check that the file is complete",
             )
         after = tuple(dict.fromkeys(places[each] for each in edges))
         values = attribute_values(node.attr, where)
@@ -184,9 +188,13 @@ def _message(
     first = number("msg_chunk_idx", MAX_CHUNKS)
     count = number("msg_chunk_cnt", MAX_CHUNKS)
     if first + count > total or not count:
+        last = first + count - 1
         raise ScheduleError(
             where,
-            f"carries chunks {first} to {first + count - 1}, but there are {total}",
+            f"carries chunks {first} to {last}, but there are {total}"
+            if count
+            else "carries no chunks (msg_chunk_cnt)",
+            "use chunks from 0 to total_chunk_cnt - 1",
         )
     return replace(
         node,

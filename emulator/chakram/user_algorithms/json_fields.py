@@ -40,7 +40,11 @@ def parse_object(text: bytes, *, source: str) -> Fields:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ScheduleError(source, f"is not JSON: {str(error)[:200]}") from None
+        raise ScheduleError(
+            source,
+            f"is not JSON: {str(error)[:200]}",
+            "check that the file is complete",
+        ) from None
     return Fields(value, source)
 
 
@@ -58,7 +62,9 @@ class Fields:
 
     def __init__(self, value: object, where: str) -> None:
         if not isinstance(value, dict):
-            raise ScheduleError(where, "is not a JSON object")
+            raise ScheduleError(
+                where, "is not a JSON object", "check that this is an execution plan"
+            )
         self._value: dict[str, Any] = value
         self.where = where
 

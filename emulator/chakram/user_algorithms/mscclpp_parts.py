@@ -286,6 +286,7 @@ class Notices:
                     self._actions[waits[len(signals)]].where,
                     f"waits for signal {len(signals)} of GPU {channel.rank} on a "
                     f"{channel.kind} channel, which is never sent",
+                    "add the signal at the other end, or remove the wait",
                 )
             for wait, signal in zip(waits, signals, strict=False):
                 self._actions[wait].after.append(signal)
@@ -297,14 +298,25 @@ class Notices:
                 writer = self._packets.get((rank, slot))
                 if writer is None:
                     raise ScheduleError(
-                        action.where, "reads packets that are never written"
+                        action.where,
+                        "reads packets that are never written",
+                        "add an operation that writes them, e.g. ppkt",
                     )
                 if writer not in action.after:
                     action.after.append(writer)
 
     def _connect_barriers(self) -> None:
-        for by_block in self._barriers.values():
-            for meeting in zip(*by_block.values(), strict=False):
+        for (_, barrier), by_block in self._barriers.items():
+            least = min(by_block.values(), key=len)
+            most = max(by_block.values(), key=len)
+            if len(least) < len(most):
+                raise ScheduleError(
+                    self._actions[most[len(least)][0]].where,
+                    f"its thread block reaches barrier {barrier} {len(most)} times, but "
+                    f"another one reaches it {len(least)} times",
+                    "let all thread blocks of a barrier reach it equally often",
+                )
+            for meeting in zip(*by_block.values(), strict=True):
                 before = [index for _, index in meeting if index is not None]
                 for index, _ in meeting:
                     after = self._actions[index].after
@@ -319,6 +331,7 @@ class Notices:
                     raise ScheduleError(
                         self._actions[acquire].where,
                         f"waits for semaphore {key[1]}, which is never released",
+                        "add a sem_release, or increase the init_value",
                     )
                 if release >= 0:
                     self._actions[acquire].after.append(releases[release])

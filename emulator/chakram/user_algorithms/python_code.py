@@ -112,7 +112,9 @@ class PythonSource:
         function = getattr(module, str(self._user.function), None)
         if not callable(function):
             raise ScheduleError(
-                str(self._path), f"has no function {self._user.function!r}"
+                str(self._path),
+                f"has no function {self._user.function!r}",
+                "name one of its functions: FILE.py:FUNCTION",
             )
         # Its arguments and result are checked when it is called.
         return function  # type: ignore[no-any-return]
@@ -136,7 +138,11 @@ class PythonSource:
         except (Exception, SystemExit) as error:
             raise self._failed(error) from error
         if len(transfers) > MAX_LISTED:
-            raise ScheduleError(where, f"yields more than {MAX_LISTED} transfers")
+            raise ScheduleError(
+                where,
+                f"yields more than {MAX_LISTED} transfers",
+                "use fewer chunks, or install the algorithm as a package",
+            )
         most = 0
         for place, transfer in enumerate(transfers):
             if not _is_sound(transfer, nranks):

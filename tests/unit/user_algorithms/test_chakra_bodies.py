@@ -218,7 +218,11 @@ def test_missing_chunks_are_reported(tmp_path: Path) -> None:
         ),
         (
             [[send(1, after=[1]), receive(1, after=[0])], [receive(0), send(0)]],
-            "its dependencies form a cycle",
+            "position 0: its dependencies form a cycle (remove one of",
+        ),
+        (
+            [[send(1, 0, msg_chunk_cnt=0)], [receive(0, 0)]],
+            "node 0: carries no chunks (msg_chunk_cnt) (use chunks from 0",
         ),
         ([[{"kind": NodeType.COMM_COLL}], []], "node 0: is a collective"),
     ],

@@ -348,9 +348,29 @@ def test_missing_handshake_is_reported() -> None:
     assert "neither waits for the other" in outcome(plan("allreduce", swap))[1][0]
 
 
+BARRIER = {**op("barrier"), "barrier_id": 0, "num_threadblocks": 2}
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        (
+            plan(
+                "allreduce",
+                [
+                    gpu(
+                        rank,
+                        [[BARRIER, BARRIER], [BARRIER]],
+                        chunks=(1, 1, 0),
+                        peers=[1 - rank],
+                        remotes=[],
+                    )
+                    for rank in range(2)
+                ],
+            ),
+            "ops[1]: its thread block reaches barrier 0 2 times, but another one "
+            "reaches it 1 times",
+        ),
         (b"[]", "p.json: is not a JSON object"),
         (b"{", "p.json: is not JSON"),
         (b"[" * 100_000, "p.json: is not JSON"),

@@ -124,7 +124,9 @@ def write_cut(
                     )
                 except ValueError as error:
                     raise UnsupportedTrace(
-                        part.graph.source, f"cannot be written: {error}"
+                        part.graph.source,
+                        f"cannot be written: {error}",
+                        "leave this node out: --nodes",
                     ) from error
             notes.add(part)
             elsewhere.add(part.graph)

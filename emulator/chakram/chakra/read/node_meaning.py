@@ -346,7 +346,11 @@ class NodeReader:
     def _group(self, values: Mapping[str, AttributeValue], where: str) -> str | None:
         raw = values.get("pg_name", values.get("comm_group", ""))
         if isinstance(raw, tuple | bytes):
-            raise TraceError(where, "the name of its process group is a list or bytes")
+            raise TraceError(
+                where,
+                "the name of its process group is a list or bytes",
+                "use a text or a number (pg_name, comm_group)",
+            )
         if values.get("ranks"):
             name, members = inline_group(normal_name(str(raw)), values["ranks"], where)
             self.groups[name] = members

@@ -110,7 +110,11 @@ class AstraWorkload:
             self._tags[key] = first_tag, messages
             first_tag += channels * messages
         if first_tag >= TAG_LIMIT:
-            raise ScheduleError("messages of collectives", "exceed the number of tags")
+            raise ScheduleError(
+                "messages of collectives",
+                "exceed the number of tags",
+                "use algorithms with fewer messages, e.g. ring without chunks",
+            )
 
     def _note(
         self,

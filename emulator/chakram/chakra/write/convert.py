@@ -127,7 +127,11 @@ def _pieces(
                         ] += 1
                         yield b"{}"
                     case FirstRecord.NEITHER:
-                        raise UnsupportedTrace(where, "this is not a Chakra trace")
+                        raise UnsupportedTrace(
+                            where,
+                            "this is not a Chakra trace",
+                            "check that the file is complete",
+                        )
             text, unknown = to_json(body, where)
             for field in unknown:
                 lost[f"{field}, which is not in the schema"] += 1

@@ -101,6 +101,7 @@ class Layout:
                 where,
                 f"uses {buffer}[{offset}..{offset + count - 1}], but {buffer} has "
                 f"{size} chunks",
+                "correct the offset or the count, or make the buffer larger",
             )
         return range(first + offset, first + offset + count)
 
