@@ -13,7 +13,11 @@ from chakram.chakra.read.producers import Producer
 from chakram.chakra.sets.find_files import find_trace_set
 from chakram.chakra.sets.trace_set import TraceSet
 from chakram.chakra.write.compatibility import GraphCompatibility
-from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
+from chakram.chakra.write.new_set import (
+    GROUP_FILE,
+    new_trace_set,
+    refuse_folder_of,
+)
 from chakram.chakra.write.writer import encode_trace
 from chakram.collectives.groups import (
     WORLD,
@@ -21,7 +25,7 @@ from chakram.collectives.groups import (
     ProcessGroup,
     ranks_text,
 )
-from chakram.foundation.errors import RunDirectoryError, UnsupportedTrace
+from chakram.foundation.errors import UnsupportedTrace
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 
@@ -82,12 +86,7 @@ def write_cut(
     with find_trace_set(path) as found:
         names = dict(found.files)
         prefix = found.prefix.rpartition("/")[2]
-        if folder.resolve() == Path(found.place).resolve().parent:
-            raise RunDirectoryError(
-                str(folder),
-                "contains the set to cut, which the part would replace",
-                "choose another folder",
-            )
+        refuse_folder_of(found.place, folder)
     if options.anonymise:
         prefix = "trace"
     left: list[RankLeft] = []

@@ -19,7 +19,11 @@ from chakram.chakra.read.reader import records_of
 from chakram.chakra.sets.find_files import FoundSet, find_trace_set
 from chakram.chakra.sets.trace_set import group_file_bytes
 from chakram.chakra.write.compatibility import RecordCompatibility
-from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
+from chakram.chakra.write.new_set import (
+    GROUP_FILE,
+    new_trace_set,
+    refuse_folder_of,
+)
 from chakram.foundation.errors import UnsupportedTrace
 
 
@@ -69,11 +73,13 @@ def convert_trace_set(
 
     Raises:
         TraceError: If the set is not found or is not a trace set.
-        RunDirectoryError: If the files cannot be written or already exist.
+        RunDirectoryError: If the files cannot be written or already exist, or if
+            *folder* contains the set itself.
     """
     lost: Counter[str] = Counter()
     elsewhere = RecordCompatibility()
     with find_trace_set(path) as found:
+        refuse_folder_of(found.place, folder)
         prefix = found.prefix.rpartition("/")[2]
         with new_trace_set(folder, prefix=prefix, force=force) as new:
             for done, (rank, name) in enumerate(found.files.items(), start=1):

@@ -22,6 +22,24 @@ if TYPE_CHECKING:
 GROUP_FILE: Final = "comm_group.json"
 
 
+def refuse_folder_of(place: str, folder: Path) -> None:
+    """Refuse to write a set into the folder of the set that it is made from.
+
+    Args:
+        place: The folder and the prefix of the set that is read.
+        folder: The target folder.
+
+    Raises:
+        RunDirectoryError: If both are the same folder, whose files would be replaced.
+    """
+    if folder.resolve() == Path(place).resolve().parent:
+        raise RunDirectoryError(
+            str(folder),
+            "contains the set that is read, which the new files would replace",
+            "choose another folder",
+        )
+
+
 class NewSet:
     """A trace set that is being written. Its files are in a temporary folder."""
 

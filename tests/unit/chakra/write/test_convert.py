@@ -154,6 +154,13 @@ def test_set_is_replaced_only_on_request_and_as_a_whole(
     assert (out / "w.0.et").read_bytes() == (binary / "w.0.et").read_bytes()
 
 
+def test_set_does_not_replace_itself(binary: Path) -> None:
+    before = files(binary)
+    with pytest.raises(RunDirectoryError, match="contains the set that is read"):
+        convert_trace_set(binary, binary, form=TraceForm.JSON, force=True)
+    assert files(binary) == before
+
+
 def test_a_file_is_no_folder(binary: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(RunDirectoryError, match="is not a folder"):
