@@ -312,8 +312,8 @@ class Notices:
             if len(least) < len(most):
                 raise ScheduleError(
                     self._actions[most[len(least)][0]].where,
-                    f"its thread block reaches barrier {barrier} {len(most)} times, but "
-                    f"another one reaches it {len(least)} times",
+                    f"its thread block reaches barrier {barrier} {len(most)} times, "
+                    f"but another one reaches it {len(least)} times",
                     "let all thread blocks of a barrier reach it equally often",
                 )
             for meeting in zip(*by_block.values(), strict=True):

@@ -395,6 +395,7 @@ def _other_group_file(store: Store, group_file: str | None) -> str | None:
 
 def _group_path(place: Path, prefix: str) -> Path | None:
     """Return a group file next to the archive, or in ``inputs`` next to the folder."""
+    names: tuple[str, ...]
     names = (f"{prefix.rpartition('/')[2]}.comm_group.json", *_GROUP_FILES)
     if place.is_dir():
         folder = place / ".." / "inputs"

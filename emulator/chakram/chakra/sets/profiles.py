@@ -174,11 +174,7 @@ class Profiles:
             if self.given is not None:
                 raise
             return []
-        if found is None:
-            return []
-        store, files = found
-        place = Path(store.place)
-        return [place / name for name in files.values()] if place.is_dir() else [place]
+        return [] if found is None else paths_in(found[0], found[1].values())
 
     def _find(self) -> tuple[Store, Mapping[int, str]] | None:
         place = self.given

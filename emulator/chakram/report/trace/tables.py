@@ -156,7 +156,8 @@ def operations_table(ranks: Sequence[RankSummary]) -> Table:
         ((ranks_text(ranks), *cells) for cells, ranks in alike.items()),
         note="Computation is classified by STAGE operators, otherwise by the names of "
         "nodes. Others: nodes that match neither, and nodes that only move data. "
-        + "pass: nodes without effect on the network. " * passed
+        + "pass: nodes without effect on the network. "
+        * passed
         + f"durations: sum over all nodes{' except pass' * passed}, - if none; sends, "
         "receives: payload.",
     )
