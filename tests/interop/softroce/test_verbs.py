@@ -72,6 +72,7 @@ def test_wrong_use_is_refused_and_nothing_leaks(found: Any) -> None:
     assert before == after
 
 
+@pytest.mark.soak  # tests/integration/test_measured_ends.py checks the rest of doctor
 def test_doctor_measures_what_a_device_can_send(machine: Machine) -> None:
     # Another test measures with perftest beside it, which takes long.
     command = "-m chakram doctor --nic rxe0 --duration 0.05 --json 2>/dev/null"

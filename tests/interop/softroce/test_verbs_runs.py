@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -69,7 +69,17 @@ def check_blanks(results: Any, *, with_wrong: bool) -> None:
         assert results.table(table, "time_ns").num_rows == 0
 
 
-def test_collectives_arrive_whole_and_in_order(hosts: NicHosts) -> None:
+class Replayed(NamedTuple):
+    """A run of collectives on NICs, its output, and what a simulation of it gives."""
+
+    output: str
+    results: Any
+    expected: Any
+
+
+@pytest.fixture(scope="module")
+def replayed(hosts: NicHosts) -> Replayed:
+    """Run all collectives on NICs, and simulate them."""
     before = hosts.objects()
     splits = hosts.folder / "splits.json"
     rows = [[0, 1 << 20, 70_001, 3], [1, 9, 0, 0], [5, 10_007, 2, 7], [1, 0, 0, 4095]]
@@ -93,11 +103,18 @@ def test_collectives_arrive_whole_and_in_order(hosts: NicHosts) -> None:
     experiment["fabric"] |= FABRIC
     done = hosts.run(experiment)
     assert done.returncode == 0, done.stdout
-    results = last_run(hosts)
+    assert hosts.objects() == before
     expected = chakram.simulate(experiment, runs=hosts.folder / "simulated")
+    return Replayed(done.stdout, last_run(hosts), expected)
+
+
+def test_collectives_arrive_whole_and_in_order(
+    hosts: NicHosts, replayed: Replayed
+) -> None:
+    output, results, expected = replayed
     assert bytes_of_pairs(results) == bytes_of_pairs(expected)
-    assert "Out of bounds values : 0 OK (payload of " in done.stdout
-    assert "# Packets: N/A, NICs send them" in done.stdout
+    assert "Out of bounds values : 0 OK (payload of " in output
+    assert "# Packets: N/A, NICs send them" in output
     manifest = json.loads((results.path / "run.json").read_text())
     assert manifest["verification"]["packets"] > 100
     for number, name in enumerate(hosts.names):
@@ -112,7 +129,6 @@ def test_collectives_arrive_whole_and_in_order(hosts: NicHosts) -> None:
     why = hosts.chakram("why", str(results.path))
     assert "Not tested by simulation:" in why.stdout
     assert "RDMA NICs sent its packets" in why.stdout
-    assert hosts.objects() == before
 
 
 @pytest.mark.soak
@@ -143,16 +159,26 @@ def test_many_queue_pairs_share_receives_in_huge_pages(
     assert hosts.objects() == before
 
 
-def test_every_view_of_a_run_on_nics_can_be_made(
-    hosts: NicHosts, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture(
+    params=["collectives", pytest.param("messages", marks=pytest.mark.soak)]
+)
+def viewed(hosts: NicHosts, request: pytest.FixtureRequest) -> str:
+    """Return the folder of a run on NICs."""
+    if request.param == "collectives":
+        return str(request.getfixturevalue("replayed").results.path)
     trace = {"synth": "permutation", "ranks": HOSTS, "size": "100KiB", "repeats": 3}
     messages = job() | {"trace": trace}
     experiment = hosts.experiment(jobs=[messages], transport=TRANSPORT)
     experiment["fabric"] |= FABRIC
     done = hosts.run(experiment)
     assert done.returncode == 0, done.stdout
-    run = str(last_run(hosts).path)
+    return str(last_run(hosts).path)
+
+
+def test_every_view_of_a_run_on_nics_can_be_made(
+    hosts: NicHosts, viewed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = viewed
     runs, folder = str(hosts.folder / "runs"), str(hosts.folder / "views")
     for command in (
         ("show", run),
