@@ -118,10 +118,20 @@ def uplinks(data: RunData) -> Parts:
     listed, rows = [], []
     for direction in ("up", "down"):
         own = [each for each in order if each[1] == direction]
+        drops = [measured[each].drops for each in own]
+        known = [count for count in drops if count is not None]
         listed += own if len(own) <= most + least else [*own[:most], *own[-least:]]
-        for name, loads in (
-            (measured_at, [measured[each].bytes for each in own]),
-            ("predicted (m)", [predicted[each] for each in own] if predicted else []),
+        for name, loads, dropped in (
+            (
+                measured_at,
+                [measured[each].bytes for each in own],
+                str(sum(known)) if known else MISSING,
+            ),
+            (
+                "predicted (m)",
+                [predicted[each] for each in own] if predicted else [],
+                "",
+            ),
         ):
             if loads and sum(loads):
                 rows.append(
@@ -131,7 +141,7 @@ def uplinks(data: RunData) -> Parts:
                         about_size(sum(loads)),
                         f"{max(loads) * len(loads) / sum(loads):.3f}",
                         f"{jain_index(loads) or 0:.4f}",
-                        str(sum(measured[each].drops or 0 for each in own)),
+                        dropped,
                     )
                 )
     totals: dict[str, list[float]] = {
