@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -53,18 +54,48 @@ class _Runs(dict[str, RunData]):
         return dict(zip(list(self)[1:], found, strict=True))
 
     @cached_property
-    def kinds(self) -> list[dict[str, ReportRow]]:
-        """Rows of results that match in job, collective, ranks and size, by run."""
-        by_kind: dict[tuple[Any, ...], dict[str, ReportRow]] = {}
+    def kinds(self) -> list[tuple[str, dict[str, ReportRow]]]:
+        """Rows that match in job, collective, ranks and size, by run, with their name.
+
+        Runs may differ in the algorithm, so it does not distinguish rows, unless a run
+        has several algorithms.
+        """
+        repeated = {
+            kind
+            for own in self.rows.values()
+            for kind, count in Counter(map(self._kind, own)).items()
+            if count > 1
+        }
+        found: dict[tuple[Any, ...], tuple[str, dict[str, ReportRow]]] = {}
         for letter, own in self.rows.items():
             for each in own:
-                row = each.row
-                kind = row.job, row.op, row.nranks, row.trace_size_bytes, row.size_bytes
-                # Runs may differ in the algorithm, so it does not distinguish rows,
-                # unless a run has several algorithms.
-                more = (each.name,) * (letter in by_kind.get(kind, {}))
-                by_kind.setdefault((*kind, *more), {})[letter] = each
-        return list(by_kind.values())
+                kind, name = self._kind(each), str(each.row.op)
+                if kind in repeated:
+                    kind, name = (*kind, each.row.algorithm), each.name
+                found.setdefault(kind, (name, {}))[1][letter] = each
+        return list(found.values())
+
+    def _kind(self, each: ReportRow) -> tuple[Any, ...]:
+        row = each.row
+        sizes = row.trace_size_bytes, row.size_bytes
+        return self.job(row.job), row.op, row.nranks, *sizes
+
+    @cached_property
+    def _only_job(self) -> str | None:
+        """The job of the first run, if every run has a single one."""
+        names = [
+            {each.job for each in data.summary.iterations}
+            | {each.row.job for each in self.rows[letter]}
+            for letter, data in self.items()
+        ]
+        return None if any(len(each) != 1 for each in names) else min(names[0])
+
+    def job(self, name: str) -> str:
+        """Return the name by which a job is matched with those of other runs.
+
+        The only jobs of all runs match, even if their names differ.
+        """
+        return self._only_job or name
 
     def said(self, letter: str) -> list[str]:
         """Return sentences about how a run differs from the first run."""
@@ -155,11 +186,11 @@ def _answer(runs: _Runs) -> page.Answer:
             )
         )
     rows = []
-    for kind in runs.kinds[:_BARS]:
+    for name, kind in runs.kinds[:_BARS]:
         row = next(iter(kind.values())).row
         times = [kind[each].row.time_ns if each in kind else None for each in runs]
         rows.append(
-            (f"{row.op}, {row.nranks} ranks, {about_size(row.size_bytes)}", times)
+            (f"{name}, {row.nranks} ranks, {about_size(row.size_bytes)}", times)
         )
     bars = page.Bars(
         title="Time of each collective", series=list(runs), rows=rows, text=format_time
@@ -286,16 +317,22 @@ def _differences(runs: _Runs) -> page.Parts:
 @page.section("Iterations", "c")
 def _iterations(runs: _Runs) -> page.Parts:
     jobs = dict.fromkeys(
-        each.job for data in runs.values() for each in data.summary.iterations
+        runs.job(each.job) for data in runs.values() for each in data.summary.iterations
     )
     rows: list[tuple[str, ...]] = []
     for job in jobs:
         found = [
-            next((each for each in data.summary.iterations if each.job == job), None)
+            next(
+                (each for each in data.summary.iterations if runs.job(each.job) == job),
+                None,
+            )
             for data in runs.values()
         ]
         ratios = [
-            next((each.ratio for each in data.rooflines if each.job == job), None)
+            next(
+                (each.ratio for each in data.rooflines if runs.job(each.job) == job),
+                None,
+            )
             for data in runs.values()
         ]
         means = [None if each is None else each.mean_ns for each in found]
@@ -361,9 +398,9 @@ def _collectives(runs: _Runs) -> page.Parts:
     if not runs.kinds:
         raise page.Absent("none was measured.")
     cells = []
-    for found in runs.kinds:
+    for name, found in runs.kinds:
         example = next(iter(found.values())).row
-        one = [str(example.op), about_size(example.size_bytes), str(example.nranks)]
+        one = [name, about_size(example.size_bytes), str(example.nranks)]
         others = [found.get(letter) for letter in runs]
         factors = _factors([other.row.time_ns if other else None for other in others])
         for number, (other, factor) in enumerate(zip(others, factors, strict=True)):
@@ -388,7 +425,8 @@ def _collectives(runs: _Runs) -> page.Parts:
         "|".join(header),
         cells,
         note="Mean times, bus bandwidths and their shares of the line rate. Rows are "
-        "matched by job, collective, ranks and size.",
+        "matched by job, collective, ranks and size, and by algorithm if a run has "
+        "several.",
         limit=_DIFFERENCES_SHOWN,
     )
 

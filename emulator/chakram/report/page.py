@@ -103,7 +103,7 @@ class Bars:
         rows: Names, each with the values of the series. None means unknown.
         text: Function that converts a value to text.
         note: Text below the bars.
-        colors: Index of each series' color in the palette.
+        colors: Indices of the colors in the palette, which the series take in turn.
     """
 
     title: str
@@ -118,6 +118,10 @@ class Bars:
         """The largest value, or 1 if all values are unknown or zero."""
         values = [value or 0 for _, values in self.rows for value in values]
         return max(values, default=0) or 1
+
+    def color(self, number: int) -> int:
+        """Return the index of the color of a series, by the number of the series."""
+        return self.colors[number % len(self.colors)]
 
     @property
     def words(self) -> str:

@@ -10,9 +10,10 @@ from bokeh.models import Step
 
 from chakram.analysis.comparison import NOMINAL, Side, times_of
 from chakram.report import compare_page
-from chakram.report.page import Section
+from chakram.report.page import Answer, Bars, Section, render_page
 from chakram.report.plots import WHOLE
 from chakram.report.run.data import RunData
+from chakram.report.run.rows import ReportRow
 from tests.drawn_plots import (
     data_of,
     legend_of,
@@ -205,23 +206,53 @@ def test_what_only_others_have_has_no_factor(
     assert row[6:] == ("400us (0.0)", "3.932", "3145.7", "N/A")
 
 
-def with_two_algorithms(data: RunData) -> RunData:
-    """Return a run that has its all-reduces by two algorithms."""
-    first, *others = data.summary.rows
+def test_the_algorithm_tells_rows_apart_where_a_run_has_several(
+    runs: tuple[RunResults, RunResults], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows_of_run = compare_page.report_rows
+
+    def rows(data: RunData) -> tuple[ReportRow, ...]:
+        ring, *others = rows_of_run(data)
+        tree = replace(ring, row=replace(ring.row, algorithm="tree"))
+        return (tree, ring, *others) if data.manifest.case else (ring, *others)
+
+    monkeypatch.setattr(compare_page, "report_rows", rows)
+    found = page_of(*runs)["sections"]
+    (table,) = tables_in(found["Collectives"]).values()
+    one, other = [row for row in table.rows if row[0].startswith("all_reduce")]
+    # The ring of A is compared with the ring of B, not with the first row of B.
+    assert (one[0], one[-1]) == ("all_reduce, ring", "0.550")
+    assert (other[0], other[3:6]) == ("all_reduce, tree", ("N/A",) * 3)
+
+
+def with_another_job(data: RunData) -> RunData:
+    """Return a run whose iterations belong to another job, where it has a case."""
     if data.manifest.case:
-        data.summary = replace(data.summary, rows=(first, first, *others))
+        data.summary = replace(
+            data.summary,
+            iterations=tuple(
+                replace(each, job="other") for each in data.summary.iterations
+            ),
+        )
     return data
 
 
-def test_the_algorithm_tells_rows_apart_where_a_run_has_several(
-    runs: tuple[RunResults, RunResults],
+def test_the_only_jobs_of_runs_match_whatever_their_names(
+    runs: tuple[RunResults, RunResults], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = page_of(*runs, change=with_two_algorithms)["sections"]
+    rows_of_run = compare_page.report_rows
+
+    def rows(data: RunData) -> tuple[ReportRow, ...]:
+        job = "other" if data.manifest.case else "moe"
+        return tuple(
+            replace(each, row=replace(each.row, job=job)) for each in rows_of_run(data)
+        )
+
+    monkeypatch.setattr(compare_page, "report_rows", rows)
+    found = page_of(*runs, change=with_another_job)["sections"]
     (table,) = tables_in(found["Collectives"]).values()
-    assert [row[0] for row in table.rows].count("all_reduce") == 2
-    one, other = [row for row in table.rows if row[0] == "all_reduce"]
-    assert one[-1] == "0.550"
-    assert other[3:6] == ("N/A",) * 3
+    assert [row[-1] for row in table.rows].count("N/A") == 0
+    assert rows_of(found["Iterations"])["JCT of moe, factor"] == ("1.000", "0.500")
 
 
 def test_sessions_stand_by_collective_and_percentile(
@@ -333,3 +364,18 @@ def test_critical_paths_of_several_jobs_have_rows_by_job(
         ("x: nominal time of the critical path", "100us", "200us"),
         ("y: nominal time of the critical path", "10us", "20us"),
     )
+
+
+def test_more_runs_than_colors_have_bars() -> None:
+    runs = range(compare_page.MOST_RUNS)
+    bars = Bars(
+        title="Time",
+        series=list(map(str, runs)),
+        rows=[("all_reduce", [number + 1.0 for number in runs])],
+        text=str,
+    )
+    answer = Answer(verdict="same", bars=bars)
+    html = render_page(title="t", lead="", groups=[], document={}, answer=answer)
+    # The bars and the key of runs 0, 10 and 20.
+    assert html.count("--color:var(--series-0)") == 2 * 3
+    assert "--series-10" not in html
