@@ -118,10 +118,7 @@ def render_table(summary: Summary, *, width: int | None = None) -> str:
     mark_width = len(GENERATOR_BOUND_MARK) if summary.generator_bound else 0
     heading, rows = fitted(
         _COLUMNS,
-        [
-            _cells(row, is_sampled=summary.facts.verification.every > 1)
-            for row in summary.rows
-        ],
+        list(map(_cells, summary.rows)),
         width=None if width is None else width - mark_width,
     )
     lines += [f"#{line[1:]}" for line in heading]
@@ -207,7 +204,7 @@ def _headline(row: SummaryRow, *, job: str) -> str:
     return f"# {job}{row.op}: {row.algorithm}, {groups} of {row.nranks} ranks"
 
 
-def _cells(row: SummaryRow, *, is_sampled: bool) -> list[str]:
+def _cells(row: SummaryRow) -> list[str]:
     count = row.size_bytes
     if row.op in DIVIDED:
         count //= row.nranks
@@ -222,10 +219,7 @@ def _cells(row: SummaryRow, *, is_sampled: bool) -> list[str]:
         microseconds_text(row.time_ns),
         _gigabytes(row.algbw),
         _gigabytes(row.busbw),
-        # A sample without wrong packets does not prove that there were none.
-        MISSING
-        if row.wrong is None or (is_sampled and not row.wrong)
-        else str(row.wrong),
+        MISSING if row.wrong is None else str(row.wrong),
         microseconds_text(row.skew_ns),
         microseconds_text(row.bound_ns),
         percent_text(row.bound_share),

@@ -201,7 +201,8 @@ class SummaryRow:
     measured collectives, and ``generator_bound`` of them were generator-bound.
     ``generator_wait_share`` is the share of their total time in which packets waited
     for the generator.  The mean time is too long by at most this share.  ``wrong``
-    counts packets accepted with a wrong payload.  It is None if no packet was checked.
+    counts packets accepted with a wrong payload.  It is None if no packet was checked,
+    or if only a sample was checked and contained no wrong packet.
     """
 
     job: str

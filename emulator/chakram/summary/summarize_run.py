@@ -44,6 +44,7 @@ from chakram.summary.run_summary import (
     SlipSummary,
     Summary,
     SummaryRow,
+    Verification,
 )
 from chakram.summary.summarize_messages import summarize_messages
 
@@ -169,9 +170,15 @@ def _messages(
             pair = record.identity.key.job, record.critical.src, record.critical.dst
             marked[pair] = marked.get(pair, 0) + record.ce
     hosts = {port.host for port in measurements.transport.ports.values()}
+    # The names of hosts and switches may contain hyphens, as those of links do.
+    host_of = {
+        link.link: link.port.partition(":")[0]
+        for link in measurements.links
+        if link.port and (link.kind, link.direction) == ("host", "up")
+    }
     drops: dict[tuple[str, str], int] = {}
     for link in measurements.links:
-        host, _, _ = link.link.rpartition("-")
+        host = host_of.get(link.link) or link.link.rpartition("-")[0]
         if link.kind == "host" and host in hosts and link.drops is not None:
             drops[host, link.direction] = link.drops
     return summarize_messages(
@@ -259,10 +266,18 @@ def _row(
         marked=total(record.ce for record in records),
         generator_bound=sum(record.generator_bound for record in records),
         generator_wait_share=generator_wait_share(records),
-        wrong=sum(record.wrong for record in records)
-        if measurements.facts.verification.packets
-        else None,
+        wrong=_wrong(records, measurements.facts.verification),
     )
+
+
+def _wrong(
+    records: Iterable[CollectiveRecord], verification: Verification
+) -> int | None:
+    """Return the number of packets with a wrong payload, or None if it is unknown."""
+    wrong = sum(record.wrong for record in records)
+    # A sample without wrong packets does not prove that there were none.
+    is_known = verification.packets and (wrong or verification.every <= 1)
+    return wrong if is_known else None
 
 
 def _predictions(

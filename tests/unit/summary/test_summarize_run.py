@@ -17,9 +17,19 @@ from chakram.records.row_layout import RecordRows
 from chakram.records.run_records import CollectiveKey, LinkRecord
 from chakram.summary.banners import banners
 from chakram.summary.generator_health import GeneratorSummary, SaturatedProcess
-from chakram.summary.message_summary import PortFacts
+from chakram.summary.message_summary import (
+    MessageTransport,
+    PortFacts,
+    SentMessage,
+)
 from chakram.summary.retransmissions import Traffic
-from chakram.summary.run_summary import Measurements, RunFacts, Summary, SummaryRow
+from chakram.summary.run_summary import (
+    Measurements,
+    RunFacts,
+    Summary,
+    SummaryRow,
+    Verification,
+)
 from chakram.summary.summarize_run import summarize_run
 from tests.small_run import (
     ALL_REDUCE_NS,
@@ -244,6 +254,28 @@ def test_packets_add_up_over_the_measured_iterations() -> None:
     assert summary.marked == 3 * 10 * MARKED_PER_SHARE
 
 
+@pytest.mark.parametrize(
+    ("every", "packets", "wrong", "told"),
+    [
+        (0, 0, 0, None),
+        (1, 9, 0, 0),
+        # A sample without wrong packets does not prove that there were none.
+        (64, 9, 0, None),
+        (64, 9, 3, 3),
+    ],
+)
+def test_wrong_packets_are_known_if_enough_were_checked(
+    every: int, packets: int, wrong: int, told: int | None
+) -> None:
+    verification = Verification(every=every, packets=packets)
+    found = measurements(run(), verification=verification)
+    first, *others = found.collectives
+    measured = next(each for each in others if each.measured)
+    others[others.index(measured)] = measured._replace(wrong=wrong)
+    summary = summarize_run(replace(found, collectives=[first, *others]))
+    assert row_of(summary, measured.identity.op).wrong == told
+
+
 def test_generator_bound_is_the_first_banner() -> None:
     summary = summarize_run(measurements(run(generator_wait_ns=10_000)))
     assert (summary.generator_bound, summary.verdicts) == (3, 12)
@@ -462,3 +494,39 @@ def test_a_saturated_process_is_a_banner() -> None:
         "network, may be the limit"
     )
     assert banners(facts, (), 0, None) == ()
+
+
+def test_drops_belong_to_hosts_whatever_the_names_of_switches() -> None:
+    links = [
+        LinkRecord(
+            link=name, kind="host", direction=direction, port=port, drops=drops,
+            bytes_before=0, bytes_after=0,
+        )
+        for name, direction, port, drops in (
+            ("h0-sw-1", "up", "h0:eth0", 3), ("h0-sw-1", "down", "sw-1:p0", 4),
+            # Older runs do not record ports.
+            ("h1-sw1", "down", None, 5),
+        )
+    ]  # fmt: skip
+    transport = MessageTransport(
+        path_mtu=4096,
+        verb="write",
+        overhead_bytes=0,
+        ports={
+            ("j", rank): PortFacts(number=rank, host=f"h{rank}", rate_bps=None)
+            for rank in (0, 1)
+        },
+    )
+    messages = [
+        SentMessage("j", src, 1 - src, size_bytes=1, posted_ns=0, acked_ns=1)
+        for src in (0, 1)
+    ]
+    found = summarize_run(
+        Measurements(
+            facts=FACTS, collectives=(), links=links, messages=messages,
+            transport=transport,
+        )
+    ).messages  # fmt: skip
+    assert found is not None
+    assert [each.drops for each in found.senders] == [3, None]
+    assert [each.drops for each in found.receivers] == [4, 5]
