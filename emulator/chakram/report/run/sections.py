@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chakram.console.collective_tables import GENERATOR_BOUND_MARK
 from chakram.console.number_format import MISSING, percent_text, variation_text
 from chakram.foundation.units import about_size, format_time
 from chakram.records.run_records import is_generator_bound
@@ -105,7 +106,12 @@ def collectives(data: RunData, rows: Sequence[ReportRow]) -> Parts:
     if not rows:
         raise Absent("none was measured.")
     jobs = len({each.row.job for each in rows}) > 1
-    names = [f"{each.row.job}: {each.name}" if jobs else each.name for each in rows]
+    names = [
+        (f"{each.row.job}: {each.name}" if jobs else each.name)
+        + GENERATOR_BOUND_MARK * bool(each.row.generator_bound)
+        for each in rows
+    ]
+    waited = sum(each.row.generator_bound for each in rows)
     total = sum(each.row.time_ns * each.row.samples for each in rows)
     yield table(
         "Bandwidth",
@@ -121,7 +127,9 @@ def collectives(data: RunData, rows: Sequence[ReportRow]) -> Parts:
         ),
         note="S as in nccl-tests; S_fabric: payload that a rank's flows carry; n: "
         "collectives measured; CV: of their times; per accelerator: busbw in bits; % "
-        "of rate: share of B_acc, of which headers also take a part; P01: slow end.",
+        "of rate: share of B_acc, of which headers also take a part; P01: slow end."
+        + f" *: includes some of the {waited} collectives that waited for the "
+        "generator for more than 5 % of their time." * bool(waited),
         limit=_ROWS_SHOWN,
     )
     models = table(

@@ -145,6 +145,18 @@ def test_bandwidths_and_iterations_are_those_of_the_run(data: RunData) -> None:
     assert facts["line rate, B_acc (f)"].startswith("1Gbit/s per accelerator")
 
 
+def test_rows_that_waited_for_the_generator_are_marked(data: RunData) -> None:
+    first, *others = report_rows(data)
+    plain = tables_in(collectives(data, (first, *others)))["Bandwidth"]
+    assert "*" not in plain.note
+    waited = replace(first, row=replace(first.row, generator_bound=2))
+    table = tables_in(collectives(data, (waited, *others)))["Bandwidth"]
+    assert [row[0] for row in table.rows][:2] == [
+        "all_reduce, ring *", "all_to_all, direct",
+    ]  # fmt: skip
+    assert "*: includes some of the 2 collectives that waited" in table.note
+
+
 def test_a_stretched_run_has_the_numbers_of_the_one_that_is_not(
     tmp_path: Path,
 ) -> None:
