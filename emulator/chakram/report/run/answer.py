@@ -139,11 +139,16 @@ def _verdict(
         yield Markup("No iteration was measured.")
     else:
         known = sorted(summary.iterations, key=lambda each: -each.mean_ns)
-        text = " of {} <b>{}</b>" if len(known) > 1 else " <b>{1}</b>"
-        times = Markup(",").join(
-            Markup(text).format(each.job, time_text(each.mean_ns)) for each in known
+        others = Markup("").join(
+            Markup(", of {} <b>{}</b>").format(each.job, time_text(each.mean_ns))
+            for each in known[1:]
         )
-        yield Markup("One iteration takes{}{}.").format(times, _compared(data))
+        yield Markup("One iteration{} takes <b>{}</b>{}{}.").format(
+            f" of {longest.job}" if others else "",
+            time_text(longest.mean_ns),
+            others,
+            _compared(data),
+        )
     if is_generator_bound(summary.generator_wait_share):
         yield Markup(
             "The <b>traffic generator</b>, not the network, limited collectives of "
@@ -233,7 +238,9 @@ def _tiles(data: RunData, rows: Sequence[ReportRow]) -> list[Tile]:
         Tile(
             again,
             "packets sent again" + f" of {summary.packets:,}" * bool(again),
-            "The run ended before its packets were counted.",
+            "RDMA NICs sent the packets, and do not count them like Chakram."
+            if summary.facts.nics
+            else "The run ended before its packets were counted.",
         ),
     ]
 

@@ -86,6 +86,15 @@ def test_untested_run_has_neither_a_fault_nor_none(data: RunData) -> None:
     assert found.heading == "Where time was lost"
 
 
+def test_iterations_of_several_jobs_are_named_the_longest_first(data: RunData) -> None:
+    (one,) = data.summary.iterations
+    other = replace(one, job="late", mean_ns=2_000_000.0)
+    data.summary = replace(data.summary, iterations=(one, other))
+    assert answer(data, report_rows(data)).verdict.startswith(
+        "One iteration of late takes <b>2.000 ms</b>, of moe <b>750.0 us</b>; its "
+    )
+
+
 def test_charges_name_no_fault(data: RunData) -> None:
     data.why = why(("own port", "rank 1", 400_000), ("slow link", "a-b up", 50_000))
     found = answer(data, report_rows(data))
@@ -193,6 +202,15 @@ def test_figures_that_do_not_apply_are_blank_with_a_reason(tmp_path: Path) -> No
     assert found.verdict.startswith("No iteration was measured.")
     page = render_page(title="t", lead="", groups=[], document={}, answer=found)
     assert 'data-tip="This run is itself a simulation."' in page
+
+
+def test_packets_of_nics_are_blank_with_their_reason(data: RunData) -> None:
+    nics = {"h0": {"device": "mlx5_0"}}
+    facts = replace(data.summary.facts, nics=nics)
+    data.summary = replace(data.summary, facts=facts)
+    tile = answer(data, report_rows(data)).tiles[4]
+    assert tile.value == ""
+    assert tile.why.startswith("RDMA NICs sent the packets")
 
 
 def test_bars_compare_measured_simulated_and_bound(data: RunData) -> None:
