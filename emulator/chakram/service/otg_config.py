@@ -85,6 +85,7 @@ class OtgFlow:
         message_bytes: Size of a message.
         share: Percent of the line rate of the sending port.
         verb: ``write`` or ``send``.
+        queue_pairs: Names of its queue pairs, that of the sender first.
         dscp: DSCP of its packets, if it has its own.
     """
 
@@ -95,6 +96,7 @@ class OtgFlow:
     message_bytes: int
     share: float
     verb: str
+    queue_pairs: tuple[str, ...]
     dscp: int | None = None
 
 
@@ -105,7 +107,7 @@ class OtgPlan:
     Attributes:
         locations: Port of the fabric by name of an OTG port.
         ethernets: Name of the port of each Ethernet interface of a device.
-        peers: Number of queue pairs by name of a peer, by IP version.
+        peers: Names of queue pairs by name of a peer, by IP version.
         flows: The flows.
         collectives: The collectives, which run instead of flows.
         transport: Section ``transport`` of the experiment.
@@ -115,7 +117,7 @@ class OtgPlan:
 
     locations: dict[str, str] = field(default_factory=dict)
     ethernets: dict[str, str] = field(default_factory=dict)
-    peers: dict[str, dict[str, int]] = field(
+    peers: dict[str, dict[str, list[str]]] = field(
         default_factory=lambda: {"ipv4": {}, "ipv6": {}}
     )
     flows: list[OtgFlow] = field(default_factory=list)
@@ -295,16 +297,16 @@ class _Converter:
         for peer in interface.many("peers"):
             peer_name = self._unique(peer, "name")
             destination = peer.text("destination_ip_address")
-            count = 0
-            for queue_pair in peer.many("qps"):
+            names: list[str] = []
+            for index, queue_pair in enumerate(peer.many("qps")):
                 qp_name = self._unique(queue_pair, "qp_name")
                 dscp, ecn = self._connection(queue_pair)
                 self._queue_pairs[qp_name] = _QueuePair(
-                    port, address, destination, count, dscp, ecn
+                    port, address, destination, index, dscp, ecn
                 )
-                self._by_ends.setdefault((address, destination, count), qp_name)
-                count += 1
-            self._plan.peers[version][peer_name] = count
+                self._by_ends.setdefault((address, destination, index), qp_name)
+                names.append(qp_name)
+            self._plan.peers[version][peer_name] = names
 
     def _connection(self, queue_pair: ConfigReader) -> tuple[int | None, str | None]:
         """Return DSCP and ECN of a queue pair, as far as it has them."""
@@ -383,6 +385,7 @@ class _Converter:
                 message_bytes=size,
                 share=share,
                 verb=_VERBS[word],
+                queue_pairs=tuple(ends),
                 dscp=first.dscp,
             )
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,18 +189,17 @@ class OtgEngine:
                 ]
                 return _answer("flow_metrics", rows)
             if kind in ("rocev2_ipv4", "rocev2_ipv6"):
-                is_up = bool(self._sending(run))
                 peers = self._plan.peers[kind.removeprefix("rocev2_")]
                 inner, path = _inner(asked, "per_peer"), f"{kind}.per_peer"
-                rows = [
-                    {
-                        "name": name,
-                        "qp_configured": peers[name],
-                        "qp_up": peers[name] if is_up else 0,
-                        "qp_down": 0 if is_up else peers[name],
-                    }
-                    for name in _chosen(inner, "peer_names", path, peers)
-                ]
+                names = _chosen(inner, "peer_names", path, peers)
+                sending = self._sending(run)
+                up = {
+                    queue_pair
+                    for flow in self._plan.flows
+                    if flow.name in sending
+                    for queue_pair in flow.queue_pairs
+                }
+                rows = [_peer_row(name, peers[name], up) for name in names]
                 return _answer(f"{kind}_per_peer_metrics", rows)
             if kind == "ccl":
                 if self._stages is None:
@@ -406,12 +405,13 @@ class OtgEngine:
         sending = self._sending(run)
         flows = [flow for flow in self._plan.flows if flow.name in sending]
         used = {port for flow in flows for port in (flow.port_tx, flow.port_rx)}
+        of_stage = frozenset() if self._stages is None else self._stages.ports
         locations = self._plan.locations
         return [
             {
                 "name": name,
                 "location": locations[name],
-                "transmit": _transmit(name in used),
+                "transmit": _transmit(name in used or locations[name] in of_stage),
                 **_renamed(found.get(locations[name], {}), _OF_PORT),
             }
             for name in names
@@ -441,6 +441,17 @@ def _flow_row(flow: OtgFlow, row: Mapping[str, Any]) -> dict[str, Any]:
         **{name: known[name] for name in _FLOW_ADDRESSES if name in known},
         **{name: round(n) for name in _FLOW_NUMBERS if (n := known.get(name, -1)) >= 0},
         **{name: float(known[name]) for name in _FLOW_RATES if name in known},
+    }
+
+
+def _peer_row(name: str, queue_pairs: Collection[str], up: Set[str]) -> dict[str, Any]:
+    """Return the row of a peer. The engine connects only queue pairs that send."""
+    count = sum(each in up for each in queue_pairs)
+    return {
+        "name": name,
+        "qp_configured": len(queue_pairs),
+        "qp_up": count,
+        "qp_down": len(queue_pairs) - count,
     }
 
 

@@ -108,6 +108,18 @@ class StageSequence:
         """Whether stages are in progress."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def ports(self) -> frozenset[str]:
+        """The ports of the stage in progress: all of them if it is an experiment."""
+        if not (self.is_running and self._runs):
+            return frozenset()
+        stage = self.plan.stages[self._runs[-1][0]]
+        if not stage.communicators:
+            return frozenset(self.rates_bps)
+        return frozenset(
+            port for each in stage.communicators for port in each.locations
+        )
+
     async def start(self) -> None:
         """Start the first stage, and return once it sends. Running ones continue.
 

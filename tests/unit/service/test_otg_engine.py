@@ -171,6 +171,25 @@ async def test_some_flows_run_and_others_do_not(
     assert [run.state for run in queue.runs] == [CANCELED, CANCELED]
 
 
+async def test_queue_pairs_of_flows_that_send_are_up(engine: OtgEngine) -> None:
+    await engine.set_config(config(("a", 1, 0), ("b", 2, 0)))
+
+    async def up() -> dict[str, int]:
+        rows = (await engine.metrics({"choice": "rocev2_ipv4"}))[
+            "rocev2_ipv4_per_peer_metrics"
+        ]
+        for row in rows:
+            assert row["qp_up"] + row["qp_down"] == row["qp_configured"]
+        return {row["name"]: row["qp_up"] for row in rows}
+
+    assert set((await up()).values()) == {0}
+    await transmit(engine, "start", "a")
+    # Of the flow from p1 to p0, both ends.
+    assert await up() == {"peer0": 1, "peer1": 1, "peer2": 0, "peer3": 0}
+    await transmit(engine, "stop")
+    assert set((await up()).values()) == {0}
+
+
 async def test_a_start_that_was_given_up_leaves_no_run_beside_the_next(
     engine: OtgEngine, queue: EndlessRuns
 ) -> None:

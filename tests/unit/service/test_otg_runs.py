@@ -11,7 +11,7 @@ import pytest
 
 from chakram.foundation.errors import ResultsError
 from chakram.service import otg_runs
-from chakram.service.otg_collectives import CollectivePlan, Stage
+from chakram.service.otg_collectives import CollectivePlan, Communicator, Stage
 from chakram.service.otg_runs import StageSequence
 from chakram.service.run_store import CANCELED, DONE, FAILED, RUNNING
 from tests.unit.service.test_otg_collectives import made_rank
@@ -145,6 +145,24 @@ async def test_stopping_ends_the_stage_in_progress_and_starts_no_other() -> None
     await stages.stop()
     assert [run.state for run in queue.runs] == [CANCELED]
     assert not stages.is_running
+
+
+async def test_ports_of_the_stage_in_progress_are_known() -> None:
+    of = Communicator(
+        name="dp", job="c0", locations=("h0", "h1"), op="all_reduce",
+        algorithm="ring", size_bytes=1, gap_ms=0,
+    )  # fmt: skip
+    for stage, ports in (
+        (Stage(name="a", communicators=[of]), {"h0", "h1"}),
+        (Stage(name="a", experiment="moe"), {"h0", "h1", "h2"}),
+    ):
+        stages = sequence(ScriptedQueue([None]), stage)
+        stages.rates_bps = dict.fromkeys(("h0", "h1", "h2"))
+        assert stages.ports == set()
+        await stages.start()
+        assert stages.ports == ports
+        await stages.stop()
+        assert stages.ports == set()
 
 
 async def test_a_stage_that_does_not_start_is_ended_by_the_next_start(
