@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
-from chakram.console.number_format import MISSING, percent_text, time_text
+from chakram.console.number_format import MISSING, counted_text, percent_text, time_text
 from chakram.console.text_table import Column, fitted
 from chakram.summary.message_summary import (
     FctPercentiles,
@@ -163,12 +163,14 @@ def _pair_lines(
 
 def _faster_lines(messages: MessageSummary) -> list[str]:
     """Return a note on ports that were faster than their rate."""
-    faster = [row for row in (*messages.receivers, *messages.senders) if row.is_faster]
+    rows = (*messages.receivers, *messages.senders)
+    faster = {row.port for row in rows if row.is_faster}
     if not faster:
         return []
     return [
-        f"# No %rate of {len(faster)} ports: messages were faster than the rate in the "
-        "experiment (a shaper passes short bursts, or the port has another rate)"
+        f"# No %rate of {counted_text(len(faster), 'port')}: messages were faster than "
+        "the rate in the experiment (a shaper passes short bursts, or the port has "
+        "another rate)"
     ]
 
 

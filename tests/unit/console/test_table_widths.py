@@ -7,7 +7,7 @@ import pytest
 from chakram.console.message_tables import message_lines
 from chakram.summary.summarize_messages import summarize_messages
 from tests.golden.test_message_tables import incast
-from tests.messages import transport
+from tests.messages import message, transport
 
 
 def heading(text: str, above: str) -> str:
@@ -38,3 +38,12 @@ def test_table_that_just_fits_is_not_shortened(above: str) -> None:
     # The remaining columns keep their order.
     rest = iter(whole.split())
     assert all(word in rest for word in cut.split())
+
+
+def test_ports_that_are_too_fast_in_both_directions_count_once() -> None:
+    pairs = ((0, 1), (1, 0))
+    both = [message(src, dst, 0, 500, fair_us=1000) for src, dst in pairs]
+    found = summarize_messages(both, transport(2))
+    assert found is not None
+    *_, last = message_lines(found)
+    assert last.startswith("# No %rate of 2 ports: ")
