@@ -96,7 +96,7 @@ class Application:
             self._at(f"{API}/version", self.version, role=None),
             self._at(f"{API}/runs", self.runs),
             self._at(f"{API}/runs", self.submit, "POST", role=RUN),
-            self._at(f"{API}/check", self.check, "POST"),
+            self._at(f"{API}/check", self.check, "POST", role=RUN),
             self._at(f"{API}/fabrics", self.fabrics),
             self._at(f"{API}/compare", self.compare),
             self._at(f"{API}/runs/{{id}}", self.run),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chakram.service.access import ROLES, Tokens, add_user
 from chakram.service.application import Application
 from chakram.service.job_queue import JobQueue
 from chakram.service.otg_engine import OtgEngine
@@ -48,7 +49,11 @@ def application(tmp_path: Path) -> Iterator[Application]:
 
 
 async def asked(
-    application: Application, path: str, method: str = "GET", body: bytes = b""
+    application: Application,
+    path: str,
+    method: str = "GET",
+    body: bytes = b"",
+    token: str = "",
 ) -> Answer:
     """Return the answer to a request."""
     path, _, query = path.partition("?")
@@ -60,7 +65,10 @@ async def asked(
         "root_path": "",
         "scheme": "http",
         "query_string": query.encode(),
-        "headers": [(b"host", b"localhost")],
+        "headers": [
+            (b"host", b"localhost"),
+            (b"authorization", f"Bearer {token}".encode()),
+        ],
     }
     answer = Answer()
 
@@ -115,3 +123,16 @@ async def test_without_tokens_any_login_leads_to_the_runs(
     answer = await asked(application, "/login", "POST", "token=\u2713".encode())
     assert (answer.status, answer.headers["location"]) == (303, "/")
     assert "set-cookie" not in answer.headers
+
+
+async def test_readers_cannot_have_experiments_checked(
+    application: Application, tmp_path: Path
+) -> None:
+    users = tmp_path / "users"
+    tokens = {role: add_user(users, role, role) for role in ROLES}
+    application.door = replace(application.door, tokens=Tokens(users))
+    body = json.dumps({"experiment": EXPERIMENT}).encode()
+    for role, status in (("read", 403), ("run", 204)):
+        path = "/api/v1/check"
+        answer = await asked(application, path, "POST", body, tokens[role])
+        assert answer.status == status
