@@ -55,7 +55,7 @@ def reached(graph: TraceGraph) -> dict[int, set[int]]:
 
 
 def communication(graph: TraceGraph, job: RandomJob) -> set[int]:
-    """Return the nodes that a cut keeps, without collectives that have one rank."""
+    """Return the nodes that a cut keeps: no collectives that have one rank of several."""
     alone = {name for name, group in job.groups.items() if len(group.ranks) < 2}
     return {
         position
