@@ -100,6 +100,11 @@ def replicate(
         for name in _used_groups(graph)
     }
     orders = {name: _order(groups.get(name)) for name in shapes}
+    # Messages match without their groups. Groups that only messages name may be
+    # undefined.
+    of_messages = {
+        name: WORLD for name in graph.columns.group_names if name not in shapes
+    }
     made: dict[str, ProcessGroup] = {WORLD: world_group(nranks)}
     messages = _messages(graph, replication, recorded_ranks)
     uneven = {
@@ -111,7 +116,7 @@ def replicate(
     graph.topological_order()
     graphs: dict[int, TraceGraph] = {}
     for rank in range(nranks):
-        names: dict[str, str] = {}
+        names = dict(of_messages)
         for name, shape in shapes.items():
             members: Sequence[int] = range(nranks)
             if shape is None:

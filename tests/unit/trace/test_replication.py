@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chakram.chakra.lint.problems import check_trace_set
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
@@ -184,6 +185,13 @@ def test_messages_keep_the_distance_of_the_recorded_rank() -> None:
     # +2, and from the rank one before: that is not the mirror image of +2.
     nodes = [made.graphs[5].node(position) for position in range(2)]
     assert [(node.peer, node.tag) for node in nodes] == [(1, 4), (3, 4)]
+    check_that_it_runs(made)
+
+
+def test_groups_that_only_messages_name_need_no_definition() -> None:
+    rows = [{**send(1, 3), "group": "pp"}, {**receive(2, 5), "group": "pp"}]
+    made = replicas(*rows, nranks=16)
+    assert check_trace_set(made.graphs, made.groups) == []
     check_that_it_runs(made)
 
 
