@@ -178,6 +178,9 @@ _JSONIZER: Final = re.compile(
     rb'\s*((\{\s*\}\s*){2,}\Z|(\{\s*\}\s*)*\{\s*"(version|attr|id|name|type|ctrlDeps'
     rb'|dataDeps|startTimeMicros|durationMicros|inputs|outputs)"\s*:)'
 )
+_HOST_KEY: Final = re.compile(rb'"(attrs|rf_id|input_types|exclusive_dur)"\s*:')
+"""Pattern of keys of nodes that only PyTorch's traces have."""
+
 _LINKED_KEYS: Final = (b'"inclusive_dur"', b'"exclusive_dur"', b'"inter_thread_dep"')
 
 
@@ -199,6 +202,9 @@ def recognize(start: bytes) -> Form:
     if match is None:
         return Form.OTHER_JSON
     form = _KEYS[match[1].decode()]
+    # Tools that sort keys write the nodes of a host trace before its schema.
+    if form is Form.STAGE and _HOST_KEY.search(start[:SNIFF_BYTES]):
+        form = Form.PYTORCH_HOST
     if form is Form.PYTORCH_HOST and any(
         linked in start[:SNIFF_BYTES] for linked in _LINKED_KEYS
     ):
