@@ -27,7 +27,11 @@ from chakram.chakra.et_codec import (
     NodeType,
     encode_metadata,
 )
-from chakram.chakra.read.groups import RECORD, is_process_group_init
+from chakram.chakra.read.groups import (
+    RECORD,
+    group_of_record,
+    is_process_group_init,
+)
 from chakram.chakra.read.json_records import encode, members_of
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.foundation.errors import GarbageTrace
@@ -66,6 +70,7 @@ class _Node:
     start_us: int
     attributes: dict[str, AttributeValue]
     input_values: str
+    group: str
     size_bytes: int
     after: int | None
     children: list[_Node] = field(default_factory=list)
@@ -147,6 +152,8 @@ def _record(
             if comm_type is not None:
                 attributes["comm_type"] = int(comm_type)
         attributes["comm_size"] = node.size_bytes
+        if "pg_name" not in attributes and (group := _group(node, nodes)):
+            attributes["pg_name"] = group
     return encode(
         f"{source}: offset {node.offset}",
         node_id=node.node_id,
@@ -159,6 +166,19 @@ def _record(
         attributes=attributes,
         input_values=node.input_values,
     )
+
+
+def _group(node: _Node, nodes: Mapping[int, _Node]) -> str:
+    """Return the group that a caller of a kernel records, or an empty string.
+
+    Profiles state no groups for send-receive kernels.
+    """
+    caller: _Node | None = node
+    for _ in range(_CALLERS_LOOK):
+        caller = None if caller is None else nodes.get(caller.parent)
+        if caller is not None and caller.group:
+            return caller.group
+    return ""
 
 
 def _send_receive(
@@ -185,6 +205,9 @@ def _node(value: Any, offset: int, where: str) -> _Node:
             where, "a node has no name", "fix the producer: it must write this field"
         )
     on_gpu = raw.get("cat") is not None
+    input_values = ""
+    if is_process_group_init(name) or name == RECORD:
+        input_values = repr(values)
     attributes: dict[str, AttributeValue] = {}
     if isinstance(raw.get("pg_name"), str):
         attributes["pg_name"] = raw["pg_name"]
@@ -199,14 +222,24 @@ def _node(value: Any, offset: int, where: str) -> _Node:
         duration_us=_micros(raw.get("exclusive_dur"), where),
         start_us=_micros(raw.get("ts"), where),
         attributes=attributes,
-        input_values=repr(values)
-        if is_process_group_init(name) or name == RECORD
-        else "",
+        input_values=input_values,
+        group=_recorded_group(raw, input_values) if name == RECORD else "",
         size_bytes=_tensor_bytes(values, where) if on_gpu else 0,
         after=raw["inter_thread_dep"]
         if isinstance(raw.get("inter_thread_dep"), int)
         else None,
     )
+
+
+def _recorded_group(raw: Mapping[str, Any], input_values: str) -> str:
+    """Return the name of the group that a ``record_param_comms`` states, or ""."""
+    attributes = raw.get("attrs")
+    for each in attributes if isinstance(attributes, list) else ():
+        if isinstance(each, dict) and each.get("name") == "pg_name":
+            value = each.get("value")
+            return value if isinstance(value, str) else ""
+    group = group_of_record(input_values)
+    return "" if group is None else group.name
 
 
 def _number(raw: Mapping[str, Any], key: str, where: str) -> int:

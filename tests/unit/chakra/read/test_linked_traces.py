@@ -96,6 +96,25 @@ def test_caller_determines_send_or_receive(
     assert (node.kind, node.op, node.comm_bytes) == (kind, op, 4000)
 
 
+def test_record_states_the_group_of_a_kernel_that_states_none() -> None:
+    values = [[], [5, False], ["3", "experts"], 0, "all_to_allv", [], [], 0, 2, 4]
+    attrs = [{"name": "rf_id", "value": 7}, {"name": "pg_name", "value": "4"}]
+    trace = read(
+        cpu(1, 0, "record_param_comms", inputs={"values": values}),
+        cpu(2, 1, "nccl:all_to_all"),
+        gpu(3, 2, "ncclDevKernel_SendRecv(x)", inputs={"values": [TENSOR]}),
+        cpu(4, 0, "record_param_comms", attrs=attrs),
+        gpu(5, 4, "ncclDevKernel_AllGather_RING_LL(x)"),
+        gpu(6, 4, "ncclDevKernel_AllGather_RING_LL(x)", pg_name="5"),
+    )
+    groups = [
+        trace.graph.group(position)
+        for position in trace.graph.communication()
+    ]
+    assert groups == ["3", "4", "5"]
+    assert trace.groups["3"] == (0, 2, 4, 6)
+
+
 def test_the_first_node_defines_process_groups() -> None:
     text = json.dumps([{"pg_name": "2", "ranks": [0, 3]}])
     init = cpu(1, 0, "## process_group:init ##", inputs={"values": [text]})
