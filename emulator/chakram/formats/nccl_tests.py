@@ -5,7 +5,8 @@ Then come time in us, algbw, busbw and #wrong, first out of place, then in place
 ``-I 1``, the columns i_min, i_max, i_p99 and i_cv% follow in each placement.
 
 From version 2.17, the text contains the name of the test. The JSON has the name in
-``args``. Without these, the file name may contain it.
+``args``. Without these, the file name may contain it. Old versions print neither the
+group of a rank nor, for most collectives, the root.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TESTS = {
 """Collective of each test program, by its name before ``_perf``."""
 
 _NAME = re.compile(r"(?:\A|[^a-z])([a-z_]+)_perf(?:[^a-z]|\Z)")
-_RANK = re.compile(r"#\s+Rank\s+[0-9]+\s+Group\s+([0-9]+)\s+Pid\s")
+_RANK = re.compile(r"#\s+Rank\s+[0-9]+\s+(?:Group\s+([0-9]+)\s+)?Pid\s")
 _PREFIX = re.compile(r"\A\s*(?:[0-9]+:|\[[^\s\]]*\](?:<\w+>)?:?)\s*")
 """Name of the process before each line.
 
@@ -47,6 +48,8 @@ _PLAIN, _PER_ITERATION = 4, 8
 """Number of columns per placement in a row, without and with ``-I 1``."""
 
 _FIRST = 5
+"""Index of the first time if no line names the columns."""
+
 _LONGEST_US = 1e15
 
 
@@ -88,18 +91,21 @@ def read_nccl_text(data: bytes, source: str) -> NcclTest:
     groups: list[str] = []
     iterations: int | None = None
     rows: list[NcclRow] = []
+    first = _FIRST
     for where, line in lines_of(data, source):
         line = _PREFIX.sub("", line)
         at = line.find("#")
         text = line[at:] if at >= 0 else line
         if found := _RANK.match(text):
-            groups.append(found[1])
+            groups.append(found[1] or "0")
         elif text.startswith("# Collective test starting:"):
             name = name or _test(text)
         elif found := re.search(r"warmup iters: [0-9]+ iters: ([0-9]{1,9}) ", text):
             iterations = int(found[1])
         elif at < 0:
-            rows += _rows(line, where)
+            rows += _rows(line, where, first)
+        else:
+            first = _first_time(text) or first
     if not rows:
         raise ResultsError(source, "has no line with a size", _HINT)
     return _found(
@@ -107,13 +113,22 @@ def read_nccl_text(data: bytes, source: str) -> NcclTest:
     )
 
 
-def _rows(line: str, where: str) -> Iterator[NcclRow]:
+def _first_time(text: str) -> int | None:
+    """Return the index of the first time, if *text* is the line of column names."""
+    names = text.lstrip("#").split()
+    if names[:2] == ["size", "count"] and "time" in names:
+        return names.index("time")
+    return None
+
+
+def _rows(line: str, where: str, first: int) -> Iterator[NcclRow]:
+    """Yield the results in a line whose column *first* is the first time."""
     fields = line.split()
-    if len(fields) < _FIRST + _PLAIN or not fields[0].isdigit():
+    if len(fields) < first + _PLAIN or not fields[0].isdigit():
         return
-    width = _PER_ITERATION if len(fields) >= _FIRST + 2 * _PER_ITERATION else _PLAIN
+    width = _PER_ITERATION if len(fields) >= first + 2 * _PER_ITERATION else _PLAIN
     for placement in range(2):
-        cells = fields[_FIRST + placement * width :][:width]
+        cells = fields[first + placement * width :][:width]
         # Trace replay has no out-of-place columns.
         if len(cells) < width or cells[0] == "N/A":
             continue

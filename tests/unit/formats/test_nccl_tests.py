@@ -55,6 +55,24 @@ def test_text_with_iterations_and_labels_is_read(prefix: str) -> None:
     assert found.nranks == 2
 
 
+def test_old_text_without_groups_and_roots_is_read() -> None:
+    text = """\
+# Using devices
+#   Rank  0 Pid  101 on  host1 device  0 [0x0f] GPU
+#   Rank  1 Pid  101 on  host1 device  1 [0x10] GPU
+#       size         count    type   redop     time   algbw   busbw  error     time \
+   algbw   busbw  error
+          64            16   float     sum    12.50    0.01    0.01  0e+00    11.75 \
+    0.01    0.01  0e+00
+"""
+    found = read_nccl_text(text.encode(), "all_reduce_perf.txt")
+    assert (found.op, found.nranks) == ("all_reduce", 2)
+    assert [(row.in_place, row.time_ns) for row in found.rows] == [
+        (False, 12_500.0),
+        (True, 11_750.0),
+    ]
+
+
 def test_an_old_text_is_of_the_test_that_the_file_is_named_after() -> None:
     text = (HEAD + PLAIN).replace("# Collective test starting: all_reduce_perf\n", "")
     found = read_nccl_text(text.encode(), "logs/alltoall_perf-2n.txt")
