@@ -211,8 +211,7 @@ class Cut:
         if self._options.communication_only:
             for position in range(len(graph)):
                 kept[position] &= _communicates(graph, position)
-        if len(self._graphs) == 1:
-            # All collectives have a single rank here, but not if they are replicated.
+        if not self._removes_ranks:
             return kept, dropped
         for position in graph.communication():
             reason = self._dropped(graph, position) if kept[position] else None
@@ -224,15 +223,13 @@ class Cut:
     def _dropped(self, graph: TraceGraph, position: int) -> Dropped | None:
         """Return the reason to drop a communication node, or None to keep it."""
         if graph.kind(position) is not NodeKind.COLLECTIVE:
-            if not self._removes_ranks:
-                return None
             peer = graph.node(position).peer
             gone = peer is not None and peer not in self.numbers
             return Dropped.MESSAGES if gone else None
         if self._left_of_group(graph, position) < 2:
             # The collective moves no data, and ASTRA-sim would hang on it.
             return Dropped.ALONE
-        if self._removes_ranks and graph.op(position) in ROOTED:
+        if graph.op(position) in ROOTED:
             group = self._groups_before.get(graph.group(position) or WORLD)
             members = () if group is None else group.ranks
             root = graph.root(position) or 0

@@ -33,6 +33,7 @@ PRODUCER = "chakram trace cut"
 """Name of the producer in the metadata of the written files."""
 
 _ROUNDED = "durations were rounded to microseconds"
+_LONE = "nodes of collectives of one rank, on which ASTRA-sim hangs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,6 @@ def write_cut(
     if options.anonymise:
         prefix = "trace"
     left: list[RankLeft] = []
-    notes = _Notes()
     with new_trace_set(folder, prefix=prefix, force=force) as new:
         cut = Cut(
             traces.graphs,
@@ -101,9 +101,11 @@ def write_cut(
         groups = {
             cut.renamed.get(name, name): members
             for name, members in cut.groups.items()
-            if name != WORLD and (len(members) > 1 or traces.nranks == 1)
+            # Collectives of groups of one rank stay if no ranks are removed.
+            if name != WORLD and (len(members) > 1 or len(cut.ranks) == traces.nranks)
         }
         described = _described(cut, groups, traces, options)
+        notes = _Notes(groups, len(cut.ranks))
         elsewhere = GraphCompatibility()
         for rank in cut.ranks:
             part = cut.rank(rank)
@@ -165,20 +167,28 @@ def _described(
 
 
 class _Notes:
-    """Notes on changes, collected over all ranks."""
+    """Notes on changes, collected over all ranks.
 
-    def __init__(self) -> None:
+    Args:
+        groups: The written groups.
+        nranks: Number of remaining ranks.
+    """
+
+    def __init__(self, groups: Mapping[str, tuple[int, ...]], nranks: int) -> None:
+        self._groups = groups
+        self._nranks = nranks
         self._counts: Counter[str] = Counter()
         self._renumbered: list[int] = []
 
     def add(self, part: CutRank) -> None:
         self._counts.update(part.dropped)
         self._counts[_ROUNDED] += _rounded(part.graph)
+        self._counts[_LONE] += self._lone(part.graph)
         if part.renumbered:
             self._renumbered.append(part.graph.rank)
 
     def sentences(self) -> list[str]:
-        told = ((self._counts[what], what) for what in (*Dropped, _ROUNDED))
+        told = ((self._counts[what], what) for what in (*Dropped, _ROUNDED, _LONE))
         lines = [f"{count} {what}" for count, what in told if count]
         if self._renumbered:
             lines.append(
@@ -186,6 +196,15 @@ class _Notes:
                 "ids would change their order"
             )
         return lines
+
+    def _lone(self, graph: TraceGraph) -> int:
+        """Return the number of collectives in groups of one rank."""
+        world = range(self._nranks)
+        return sum(
+            graph.op(position) is not None
+            and len(self._groups.get(graph.group(position) or WORLD, world)) == 1
+            for position in graph.communication()
+        )
 
 
 def _notes_of_set(cut: Cut, traces: TraceSet, options: CutOptions) -> Iterator[str]:

@@ -171,15 +171,13 @@ def test_parts_between_ranks_that_stay_keep_their_sizes() -> None:
     assert (even.splits, even.comm_bytes) == (Splits((4, 4), (4, 4)), 8)
 
 
-def test_collective_of_a_group_of_one_rank_is_dropped_with_the_group(
+def test_collective_of_a_group_of_one_rank_stays_with_the_group(
     tmp_path: Path,
 ) -> None:
     rows = [collective(1, group="1"), collective(2, group="2", after=[1])]
+    members = {"1": (0,), "2": (0, 1)}
     path = write_groups(
-        tmp_path / "a",
-        rows,
-        [collective(2, group="2")],
-        members={"1": (0,), "2": (0, 1)},
+        tmp_path / "a", rows, [collective(2, group="2")], members=members
     )
     traces = load_trace_set(path)
     written = write_cut(
@@ -187,8 +185,10 @@ def test_collective_of_a_group_of_one_rank_is_dropped_with_the_group(
     )
     part = load_trace_set(tmp_path / "b")
     assert lints_clean(part)
-    assert edges(part.graphs[0]) == {2: set()}
-    assert f"1 {Dropped.ALONE}" in written.notes
+    assert edges(part.graphs[0]) == {1: set(), 2: {1}}
+    assert "1 nodes of collectives of one rank, on which ASTRA-sim hangs" in (
+        written.notes
+    )
 
 
 def test_one_recorded_rank_keeps_its_groups_and_splits(tmp_path: Path) -> None:
