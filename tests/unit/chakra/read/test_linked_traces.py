@@ -107,10 +107,7 @@ def test_record_states_the_group_of_a_kernel_that_states_none() -> None:
         gpu(5, 4, "ncclDevKernel_AllGather_RING_LL(x)"),
         gpu(6, 4, "ncclDevKernel_AllGather_RING_LL(x)", pg_name="5"),
     )
-    groups = [
-        trace.graph.group(position)
-        for position in trace.graph.communication()
-    ]
+    groups = [trace.graph.group(position) for position in trace.graph.communication()]
     assert groups == ["3", "4", "5"]
     assert trace.groups["3"] == (0, 2, 4, 6)
 
