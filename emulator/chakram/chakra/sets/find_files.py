@@ -58,7 +58,8 @@ class FoundSet:
         group_file: The name of the group file in *store*.
         group_path: The group file outside of *store*, if *store* has none.
         other_group_file: A second group file in *store* with equal precedence.
-        other_group_path: A second group file next to *group_path*, likewise.
+        other_group_path: A second group file next to *group_path* with equal
+            precedence.
     """
 
     store: Store
