@@ -257,7 +257,7 @@ class Cut:
                 inside = nodes_of_step(
                     graph, options.iteration, in_host_order=self._in_host_order
                 )
-                if not self._in_host_order:
+                if not (self._in_host_order or options.communication_only):
                     self._startless[rank] = _count_startless(graph)
             if options.node_ids is not None:
                 first, last = options.node_ids

@@ -277,6 +277,8 @@ def test_computations_without_a_start_are_counted() -> None:
     part = cut_of(rows, rows, options=CutOptions(iteration=4)).rank(0)
     assert part.dropped[Dropped.STARTLESS] == 1
     assert set(edges(part.graph)) == {1, 4}
+    options = CutOptions(iteration=4, communication_only=True)
+    assert not cut_of(rows, rows, options=options).rank(0).dropped[Dropped.STARTLESS]
 
 
 def test_cut_set_can_be_cut_by_steps(tmp_path: Path) -> None:
