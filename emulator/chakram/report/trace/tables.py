@@ -185,10 +185,11 @@ def communication_table(
             for row in summary.communication
         ),
         note="Totals over all nodes of all ranks. smallest, largest: contribution of "
-        "one rank to one collective; stored: sum of comm_size in the files"
-        + f", in units of {unit} bytes"
+        "one rank to one collective; stored, contributed: their sum, in the unit of "
+        "the files"
+        + f" ({unit} bytes)"
         * (unit != 1)
-        + "; contributed: the same in bytes; sent: payload that ranks send each other; "
+        + " and in bytes; sent: payload that ranks send each other; "
         f"on the wire: with headers, {PATH_MTU} bytes of payload per packet. A trace "
         "does not define algorithms: these are the choices of auto for these sizes.",
     )
