@@ -16,6 +16,7 @@ Unlike the converter, this module keeps the start times.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -34,13 +35,22 @@ from chakram.chakra.read.groups import (
 )
 from chakram.chakra.read.json_records import encode, members_of
 from chakram.chakra.read.json_scan import JsonScanner
+from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import GarbageTrace
 
 if TYPE_CHECKING:
     from collections import Counter
 
-_KERNELS: Final = ("ncclKernel", "ncclDevKernel")
+_KERNEL: Final = re.compile(r"nccl\w*Kernel")
+"""Pattern of the names of NCCL's kernels.
+
+Examples are ``ncclKernel_...`` in old versions, ``ncclDevKernel_...``, and
+``ncclSymDevKernel_...`` for symmetric memory.
+"""
+
 _SEND_RECEIVE: Final = "SendRecv"
+_GENERIC: Final = "Generic"
+"""Part of the name of RCCL's kernel, which performs all collectives."""
 _MEANINGS: Final = (
     ("alltoall", (NodeType.COMM_COLL, CollectiveType.ALL_TO_ALL)),
     ("scatter", (NodeType.COMM_COLL, CollectiveType.SCATTER)),
@@ -145,12 +155,14 @@ def _record(
     attributes = {"is_cpu_op": not node.on_gpu, **node.attributes}
     if not node.on_gpu and is_process_group_init(node.name):
         node_type = NodeType.METADATA
-    elif node.on_gpu and any(name in node.name for name in _KERNELS):
+    elif node.on_gpu and _KERNEL.search(node.name):
         node_type = NodeType.COMM_COLL
         if _SEND_RECEIVE in node.name:
             node_type, comm_type = _send_receive(node, nodes)
             if comm_type is not None:
                 attributes["comm_type"] = int(comm_type)
+        elif _GENERIC in node.name and (op := _called_collective(node, nodes)):
+            attributes["comm_type"] = int(CollectiveType[op.name])
         attributes["comm_size"] = node.size_bytes
         if "pg_name" not in attributes and (group := _group(node, nodes)):
             attributes["pg_name"] = group
@@ -179,6 +191,20 @@ def _group(node: _Node, nodes: Mapping[int, _Node]) -> str:
         if caller is not None and caller.group:
             return caller.group
     return ""
+
+
+def _called_collective(node: _Node, nodes: Mapping[int, _Node]) -> CollectiveOp | None:
+    """Return the collective that a caller of a kernel names, or None."""
+    # Few traces need this module.
+    from chakram.chakra.read.pytorch.operations import kind_of
+
+    caller: _Node | None = node
+    for _ in range(_CALLERS_LOOK):
+        caller = None if caller is None else nodes.get(caller.parent)
+        op = None if caller is None else kind_of(caller.name)
+        if isinstance(op, CollectiveOp):
+            return op
+    return None
 
 
 def _send_receive(

@@ -77,6 +77,25 @@ def test_nccl_kernels_communicate_their_inputs() -> None:
     assert (kernel.comm_bytes, kernel.group, kernel.stream) == (12_000, "3", 7)
 
 
+def test_kernels_of_symmetric_memory_and_of_rccl_communicate() -> None:
+    inputs = {"values": [TENSOR]}
+    trace = read(
+        gpu(1, 0, "ncclSymDevKernel_AllGather_LL(x)", inputs=inputs),
+        cpu(2, 0, "record_param_comms"),
+        cpu(3, 2, "nccl:all_reduce"),
+        gpu(4, 3, "ncclDevKernel_Generic_4(x)", inputs=inputs),
+        cpu(5, 0, "c10d::reduce_scatter_tensor_coalesced_"),
+        cpu(6, 5, "record_param_comms"),
+        gpu(7, 6, "ncclDevKernel_Generic(x)", inputs=inputs),
+    )
+    graph = trace.graph
+    assert [(graph.op(at), graph.comm_bytes(at)) for at in graph.communication()] == [
+        (CollectiveOp.ALL_GATHER, 4000),
+        (CollectiveOp.ALL_REDUCE, 4000),
+        (CollectiveOp.REDUCE_SCATTER, 4000),
+    ]
+
+
 @pytest.mark.parametrize(
     ("caller", "kind", "op"),
     [
