@@ -49,7 +49,7 @@ def refused(*arguments: object) -> ChakramError:
 
 def test_a_cut_does_not_replace_its_set(made: Path) -> None:
     error = refused(made, made, "--ranks", "0-1", "--force")
-    assert "contains the set to cut" in str(error)
+    assert "contains the set that is read" in str(error)
     assert (made / "w.2.et").exists()
 
 

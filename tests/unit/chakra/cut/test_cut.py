@@ -22,7 +22,7 @@ from chakram.collectives.groups import (
 )
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
-from chakram.foundation.errors import ConfigError, RunDirectoryError, TraceError
+from chakram.foundation.errors import ConfigError, TraceError
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 from tests.made_graphs import (
@@ -233,13 +233,6 @@ def test_groups_keep_their_purposes_unless_names_are_secret(tmp_path: Path) -> N
     assert (part.purposes, part.groups["8"].ranks) == ({"8": "purpose 8"}, (0, 1))
     write_cut(tmp_path / "a", tmp_path / "c", traces, CutOptions(anonymise=True))
     assert load_trace_set(tmp_path / "c").purposes == {}
-
-
-def test_part_does_not_replace_the_set(tmp_path: Path) -> None:
-    path = write_groups(tmp_path, [collective(1)], [collective(1)], members={})
-    traces, options = load_trace_set(path), CutOptions(anonymise=True)
-    with pytest.raises(RunDirectoryError, match="contains the set that is read"):
-        write_cut(path, tmp_path, traces, options, force=True)
 
 
 def test_range_keeps_only_complete_nodes() -> None:
