@@ -396,14 +396,12 @@ def _other_group_file(store: Store, group_file: str | None) -> str | None:
 
 def _group_path(place: Path, prefix: str) -> Path | None:
     """Return a group file next to the archive, or in ``inputs`` next to the folder."""
-    names: tuple[str, ...]
-    names = (f"{prefix.rpartition('/')[2]}.comm_group.json", *_GROUP_FILES)
-    if place.is_dir():
-        folder = place / ".." / "inputs"
-    else:
+    bases = [prefix.rpartition("/")[2]]
+    folder = place / ".." / "inputs"
+    if not place.is_dir():
         folder = place.parent
-        stem = place.name.split(".tar")[0].removesuffix(".tgz")
-        names = (names[0], f"{stem}.comm_group.json", *_GROUP_FILES)
+        bases.append(place.name.split(".tar")[0].removesuffix(".tgz"))
+    names = (*(f"{base}.comm_group.json" for base in bases), *_GROUP_FILES)
     return next((path for name in names if (path := folder / name).is_file()), None)
 
 
