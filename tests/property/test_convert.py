@@ -59,7 +59,11 @@ NODE = st.builds(
     outputs=st.none() | INFO,
     attr=st.lists(ATTRIBUTE, max_size=4),
 )
-METADATA = st.builds(GlobalMetadata, version=TEXT, attr=st.lists(ATTRIBUTE, max_size=2))
+# In an old schema, attributes were in the place of the version.
+VERSION = TEXT.filter(lambda text: not text.startswith("\n"))
+METADATA = st.builds(
+    GlobalMetadata, version=VERSION, attr=st.lists(ATTRIBUTE, max_size=2)
+)
 
 
 @settings(max_examples=60)

@@ -20,13 +20,7 @@ from chakram.chakra.et_codec import (
     decode_node,
     strip_type_prefix,
 )
-from chakram.chakra.read.eras import (
-    FirstRecord,
-    NodeEra,
-    classify_first_record,
-    era_of_node,
-    old_schema_of_metadata,
-)
+from chakram.chakra.read.eras import FirstRecord, classify_first_record
 from chakram.chakra.read.groups import (
     ALL_RANKS_NAMES,
     GROUPS_ATTRIBUTE,
@@ -49,17 +43,15 @@ from chakram.chakra.read.producers import (
     producer_of,
 )
 from chakram.chakra.read.reader_options import DependencyPolicy, ReadOptions
+from chakram.chakra.read.schema_check import SchemaCheck
 from chakram.chakra.trace_warning import WarningKind, WarningLog
-from chakram.foundation.errors import GarbageTrace, TraceError, UnsupportedTrace
+from chakram.foundation.errors import GarbageTrace, TraceError
 from chakram.trace.builder import TraceGraphBuilder
 
 if TYPE_CHECKING:
     from chakram.chakra.read.involved_dims import GroupPart
     from chakram.chakra.trace_warning import TraceWarning
     from chakram.trace.graph import TraceGraph
-
-_ERA_LOOK = 64
-"""Number of nodes at the start of a file that are checked for an old schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +104,6 @@ class RankDecoder:
     _recorded_groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _least_ranks: int = 0
     _records: int = 0
-    # Whether metadata or a node showed that the schema is current.
-    _is_current_schema: bool = False
     # None: the fast path is not set up yet, or it is off.
     _plain: PlainNodes | None = None
 
@@ -126,6 +116,7 @@ class RankDecoder:
             dimensions=self.options.dimensions,
             nranks=self.options.nranks,
         )
+        self._schema = SchemaCheck(self.source)
         self._noticed = WarningLog(rank=self.rank, uncorrected=self.options.uncorrected)
         self._builder = TraceGraphBuilder(rank=self.rank, source=self.source)
 
@@ -140,7 +131,7 @@ class RankDecoder:
         Returns:
             The index of the first record that was not taken.
         """
-        if self._plain is None or not self._is_current_schema:
+        if self._plain is None or not self._schema.is_current:
             return start
         return self._plain.take(data, start, len(data), offset)
 
@@ -153,8 +144,7 @@ class RankDecoder:
         self._records += 1
         if self._records == 1 and self._took_metadata(offset, body):
             return
-        if self._records <= _ERA_LOOK:
-            self._look_at_era(offset, body)
+        self._schema.take_node(offset, body)
         if len(self._builder) == self.options.node_limit:
             raise TraceError(
                 self._at(offset),
@@ -165,7 +155,7 @@ class RankDecoder:
         try:
             self._take_node(offset, node)
         except TraceError:
-            self._refuse_unknown_era(offset)
+            self._schema.refuse_unknown(offset)
             raise
 
     def finish(self) -> RankTrace:
@@ -183,8 +173,7 @@ class RankDecoder:
         # The fast path's callbacks refer to this object. Break the reference cycle, so
         # that the memory of the file is freed without the garbage collector.
         self._plain = None
-        if len(self._builder):
-            self._refuse_unknown_era(0)
+        self._schema.finish()
         builder, policy = self._builder, self.options.dependencies
         if not len(builder):
             self._noticed.warn(
@@ -250,15 +239,13 @@ class RankDecoder:
                 "check that this is a Chakra trace",
             )
         if first is FirstRecord.METADATA:
-            self._refuse_old_schema(offset, old_schema_of_metadata(body))
+            self._schema.take_metadata(offset, body)
             self._metadata = decode_metadata(body, where)
             self._add_groups_of_metadata(self._metadata, where)
-            self._is_current_schema = bool(body)
         else:
             self._noticed.warn(
                 WarningKind.NO_METADATA, where, "the file has no metadata record"
             )
-            self._look_at_era(offset, body)
         unit_ns = self.options.duration_unit_ns
         if unit_ns is not None:
             self._reader.duration_unit_ns = unit_ns
@@ -300,28 +287,8 @@ class RankDecoder:
         except TraceError:
             # Unless the file clearly uses the current schema, an error about an old
             # schema is more helpful.
-            self._refuse_unknown_era(offset)
+            self._schema.refuse_unknown(offset)
             raise
-
-    def _look_at_era(self, offset: int, body: bytes) -> None:
-        """Refuse a node of an old schema, and note any proof of the current schema."""
-        era = era_of_node(body, has_metadata=self._is_current_schema)
-        if era.is_old:
-            self._refuse_old_schema(offset, era.value)
-        self._is_current_schema = self._is_current_schema or era is NodeEra.TODAY
-        if self._records == _ERA_LOOK:
-            self._refuse_unknown_era(offset)
-
-    def _refuse_unknown_era(self, offset: int) -> None:
-        # Even empty metadata shows that the node types have the current numbers.
-        if self._metadata is None and not self._is_current_schema:
-            raise UnsupportedTrace(
-                self._at(offset),
-                "there is no metadata record, and no node shows that the file uses "
-                "Chakra schema 0.0.4 or later; older schemas number node types "
-                "differently",
-                "convert it with the tool that wrote it to schema 0.0.4 or later",
-            )
 
     def _choose_how_to_take(self) -> None:
         """Set up the fast path for plain nodes, now that the units are known."""
@@ -429,15 +396,6 @@ class RankDecoder:
             where,
             f"data dependency {node_id} is not in the file; dropped",
         )
-
-    def _refuse_old_schema(self, offset: int, schema: str | None) -> None:
-        if schema is not None:
-            raise UnsupportedTrace(
-                self._at(offset),
-                f"the file has Chakra schema {schema}; in the current schema, its "
-                "nodes have other types",
-                "convert it with the tool that wrote it to schema 0.0.4 or later",
-            )
 
     def _at(self, offset: int) -> str:
         return f"{self.source}: offset {offset}"

@@ -16,6 +16,7 @@ from chakram.chakra.et_codec import metadata_json, node_json
 from chakram.chakra.read.eras import FirstRecord, classify_first_record
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.reader import records_of
+from chakram.chakra.read.schema_check import SchemaCheck
 from chakram.chakra.sets.find_files import FoundSet, find_trace_set
 from chakram.chakra.sets.trace_set import group_file_bytes
 from chakram.chakra.write.compatibility import RecordCompatibility
@@ -111,6 +112,7 @@ def _pieces(
 ) -> Iterator[bytes]:
     """Yield the bytes of one rank's file in another format."""
     source = f"{found.store.place}/{name}"
+    schema = SchemaCheck(source)
     with found.store.open(name) as stream:
         records = records_of(stream, source=source, lost=lost)
         for number, (offset, body) in enumerate(records):
@@ -124,6 +126,7 @@ def _pieces(
             if number == 0:
                 match classify_first_record(body):
                     case FirstRecord.METADATA:
+                        schema.take_metadata(offset, body)
                         to_json = metadata_json
                     case FirstRecord.NODE:
                         # The JSON format always begins with metadata.
@@ -138,7 +141,10 @@ def _pieces(
                             "this is not a Chakra trace",
                             "check that the file is complete",
                         )
+            if to_json is node_json:
+                schema.take_node(offset, body)
             text, unknown = to_json(body, where)
             for field in unknown:
                 lost[f"{field}, which is not in the schema"] += 1
             yield text.encode()
+    schema.finish()

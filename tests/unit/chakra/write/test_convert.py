@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chakram.chakra.read.framing import frame
 from chakram.chakra.write.convert import TraceForm, convert_trace_set
-from chakram.foundation.errors import RunDirectoryError, TraceError
+from chakram.foundation.errors import (
+    RunDirectoryError,
+    TraceError,
+    UnsupportedTrace,
+)
 from tests.trace_bytes import collective, metadata, node
 
 if TYPE_CHECKING:
@@ -124,13 +129,24 @@ def test_unknown_members_of_json_are_reported(
 
 
 def test_a_file_without_metadata_gets_an_empty_record(tmp_path: Path) -> None:
-    path = trace_set(tmp_path / "in", {"w.0.et": node(1)})
+    path = trace_set(tmp_path / "in", {"w.0.et": node(1, num_ops=2)})
     got = convert_trace_set(path, tmp_path / "json", form=TraceForm.JSON)
     assert got.lost == (
         "1 times an empty metadata record was added to a file without metadata",
     )
     convert_trace_set(tmp_path / "json", tmp_path / "et", form=TraceForm.BINARY)
-    assert (tmp_path / "et" / "w.0.et").read_bytes() == b"\0" + node(1)
+    assert (tmp_path / "et" / "w.0.et").read_bytes() == b"\0" + node(1, num_ops=2)
+
+
+def test_file_of_an_old_schema_is_not_converted_to_json(tmp_path: Path) -> None:
+    # Without this refusal, empty metadata would make the types of nodes current.
+    first, second = b"\x08\x00\x12\x01n\x18\x03", b"\x08\x01\x12\x01n\x18\x03"
+    for name, records in (("old", (first, second)), ("unknown", (second,))):
+        data = b"".join(map(frame, records))
+        path = trace_set(tmp_path / name, {"w.0.et": data})
+        with pytest.raises(UnsupportedTrace, match=r"to schema 0\.0\.4 or later"):
+            convert_trace_set(path, tmp_path / "json", form=TraceForm.JSON)
+        assert not (tmp_path / "json").exists()
 
 
 def test_a_damaged_file_leaves_nothing_behind(binary: Path, tmp_path: Path) -> None:
