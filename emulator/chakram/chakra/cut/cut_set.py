@@ -12,6 +12,7 @@ from chakram.chakra.read.groups import encode_group_file
 from chakram.chakra.read.producers import Producer
 from chakram.chakra.sets.find_files import find_trace_set
 from chakram.chakra.sets.trace_set import TraceSet
+from chakram.chakra.trace_warning import WarningKind
 from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.new_set import (
     GROUP_FILE,
@@ -81,6 +82,8 @@ def write_cut(
 
     Raises:
         ChakramError: As for ``Cut``.
+        UnsupportedTrace: If the set is the body of a custom collective, or has a node
+            that cannot be written.
         RunDirectoryError: If the files cannot be written or already exist, or if
             *folder* contains the set itself.
     """
@@ -90,6 +93,12 @@ def write_cut(
         refuse_folder_of(found.place, folder)
     if options.anonymise:
         prefix = "trace"
+    if any(each.kind is WarningKind.COLLECTIVE_BODY for each in traces.warnings):
+        raise UnsupportedTrace(
+            traces.name,
+            "is the body of a custom collective; a part of it is no algorithm",
+            "use all of its files, unchanged",
+        )
     left: list[RankLeft] = []
     with new_trace_set(folder, prefix=prefix, force=force) as new:
         cut = Cut(

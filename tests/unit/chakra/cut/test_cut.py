@@ -10,6 +10,7 @@ import pytest
 from chakram.chakra.cut.bridge_nodes import bridge
 from chakram.chakra.cut.cut import Cut, CutOptions, Dropped
 from chakram.chakra.cut.cut_set import write_cut
+from chakram.chakra.et_codec import NodeType
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.chakra.summary.traffic import measure_traffic
@@ -22,7 +23,7 @@ from chakram.collectives.groups import (
 )
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
-from chakram.foundation.errors import ConfigError, TraceError
+from chakram.foundation.errors import ConfigError, TraceError, UnsupportedTrace
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 from tests.made_graphs import (
@@ -35,6 +36,7 @@ from tests.made_graphs import (
     send,
     trace,
 )
+from tests.trace_bytes import metadata, node
 
 A2A = CollectiveOp.ALL_TO_ALL
 
@@ -233,6 +235,16 @@ def test_groups_keep_their_purposes_unless_names_are_secret(tmp_path: Path) -> N
     assert (part.purposes, part.groups["8"].ranks) == ({"8": "purpose 8"}, (0, 1))
     write_cut(tmp_path / "a", tmp_path / "c", traces, CutOptions(anonymise=True))
     assert load_trace_set(tmp_path / "c").purposes == {}
+
+
+def test_body_of_a_collective_is_not_cut(tmp_path: Path) -> None:
+    for rank in range(2):
+        body = metadata(collective="allreduce", producer="chakram trace convert")
+        body += node(1, NodeType.COMP)
+        (tmp_path / f"w.{rank}.et").write_bytes(body)
+    traces = load_trace_set(tmp_path)
+    with pytest.raises(UnsupportedTrace, match="is the body of a custom collective"):
+        write_cut(tmp_path, tmp_path / "b", traces, CutOptions(ranks=(0,)))
 
 
 def test_range_keeps_only_complete_nodes() -> None:
