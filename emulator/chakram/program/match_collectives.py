@@ -131,6 +131,8 @@ def _columns(
             )
         if uneven and op in _ALL_TO_ALLS:
             op, size_bytes = CollectiveOp.ALL_TO_ALL_V, _BY_SPLITS
+        elif op is CollectiveOp.BARRIER:
+            size_bytes = 0  # a barrier moves no data, whatever its producer writes
         columns.ops.append(_NO_OP if op is None else OP_NUMBERS[op])
         columns.sizes_bytes.append(size_bytes)
         columns.roots.append(root)

@@ -125,6 +125,12 @@ def test_another_size_is_shown_with_both_nodes() -> None:
     )
 
 
+def test_sizes_of_barriers_do_not_matter() -> None:
+    barrier = CollectiveOp.BARRIER
+    graphs = job([collective(1, barrier, size=8)], [collective(1, barrier, size=0)])
+    assert len(match_ranks(graphs, {}).collectives) == 2
+
+
 def test_another_count_is_shown() -> None:
     text = refusal([collective(1), collective(2)], [collective(1)])
     assert text.startswith("process group 'world': collective 1: rank 0 has all_reduce")

@@ -191,6 +191,8 @@ def _add_rank(
     for node in graph.nodes():
         # Communication without a size counts as 0 bytes.
         size_bytes = max(0, node.comm_bytes)
+        if node.op is CollectiveOp.BARRIER:
+            size_bytes = 0
         if node.kind is NodeKind.COLLECTIVE and (op := node.collective):
             group = node.group or WORLD
             root, splits = node.root or 0, node.splits

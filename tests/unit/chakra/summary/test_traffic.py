@@ -57,6 +57,11 @@ def test_all_to_all_is_sent_equally_to_all_others() -> None:
     assert traffic.messages == {KIB: 12}
 
 
+def test_barrier_has_no_size() -> None:
+    traffic = measured(2, collective(CollectiveOp.BARRIER, 8))
+    assert dict(traffic.work[Work("barrier", WORLD)].sizes) == {0: 2}
+
+
 def test_more_traffic_than_a_column_holds_is_refused_at_the_file() -> None:
     assert measured(2, send(1, 2**61)).sent_bytes[0] == 2**61
     with pytest.raises(TraceError, match=r"made: its traffic adds up to 2\*\*63 bytes"):
