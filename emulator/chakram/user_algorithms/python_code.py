@@ -150,13 +150,14 @@ class PythonSource:
                     where,
                     f"transfer {place} is {str(transfer)[:120]}",
                     "use a chakram.collectives.schedule.Transfer between positions "
-                    f"0..{nranks - 1}, with numbers from 0",
+                    f"0..{nranks - 1}, with numbers from 0, tuples of chunks, and "
+                    "reduce true or false",
                 )
             most = max(most, *transfer.chunks)
         if nchunks is None:
             parts = parts_of(op, nranks)
             nchunks = -(-(most + 1) // parts) * parts
-        if not most < nchunks <= MAX_PARTS:
+        if not isinstance(nchunks, int) or not most < nchunks <= MAX_PARTS:
             raise ScheduleError(
                 where,
                 f"has chunk {most} of {nchunks} chunks",
@@ -180,7 +181,9 @@ class PythonSource:
 
 
 def _is_sound(transfer: object, nranks: int) -> bool:
-    if not isinstance(transfer, Transfer):
+    if not isinstance(transfer, Transfer) or not isinstance(transfer.reduce, bool):
+        return False
+    if not _are_chunks(transfer.further) or not _are_chunks(transfer.after):
         return False
     numbers: tuple[Any, ...] = (
         transfer.step,
@@ -190,11 +193,19 @@ def _is_sound(transfer: object, nranks: int) -> bool:
         *transfer.awaited,
     )
     return (
-        all(isinstance(number, int) and 0 <= number < 1 << 20 for number in numbers)
+        all(isinstance(number, int) and 0 <= number < MAX_PARTS for number in numbers)
         and transfer.src < nranks
         and transfer.dst < nranks
         and transfer.channel < 1 << 10
     )
+
+
+def _are_chunks(given: object) -> bool:
+    """Return whether *given* is a tuple or range of at most ``MAX_PARTS`` chunks."""
+    if isinstance(given, range):
+        # A longer range has no length.
+        return max(abs(given.start), abs(given.stop)) <= MAX_PARTS
+    return isinstance(given, tuple) and len(given) <= MAX_PARTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,19 @@ def fails(op, nranks, root):
 def endless(op, nranks, root):
     while True:
         yield Transfer(step=0, src=0, dst=1, chunk=0)
+
+def no_tuple(op, nranks, root):
+    yield Transfer(step=0, src=0, dst=1, chunk=0, further=None)
+
+def too_far(op, nranks, root):
+    yield Transfer(step=0, src=0, dst=1, chunk=0, further=range(1, 2**70))
+
+def no_truth(op, nranks, root):
+    yield Transfer(step=0, src=0, dst=1, chunk=0, reduce="no")
+
+def no_number(op, nranks, root):
+    one = Transfer(step=0, src=0, dst=1, chunk=0)
+    return Schedule(op=op, nranks=nranks, root=root, nchunks="2", transfers=(one,))
 """
 
 
@@ -114,6 +127,10 @@ def test_schedule_declares_its_number_of_chunks(tmp_path: Path) -> None:
         ("fails", r"mine.py:27: ZeroDivisionError"),
         ("endless", "yields more than 131072 transfers"),
         ("none", "has no function 'none'"),
+        ("no_tuple", "transfer 0 is .*further=None.*tuples of chunks"),
+        ("too_far", "transfer 0 is .*further=range"),
+        ("no_truth", "transfer 0 is .*reduce='no'"),
+        ("no_number", "has chunk 0 of 2 chunks"),
     ],
 )
 def test_invalid_algorithm_is_refused(tmp_path: Path, function: str, told: str) -> None:
