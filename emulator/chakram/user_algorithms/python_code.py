@@ -121,7 +121,7 @@ class PythonSource:
 
     def _call(self, op: CollectiveOp, *, nranks: int, root: int) -> _Given:
         where = f"{self._path}: {self._user.function}"
-        nchunks = None
+        nchunks: Any = None
         try:
             answer = self._function(op.value, nranks, root)
             if isinstance(answer, Schedule):
@@ -181,7 +181,10 @@ class PythonSource:
 
 
 def _is_sound(transfer: object, nranks: int) -> bool:
-    if not isinstance(transfer, Transfer) or not isinstance(transfer.reduce, bool):
+    if not isinstance(transfer, Transfer):
+        return False
+    reduce: Any = transfer.reduce  # the user's code may put anything into the fields
+    if not isinstance(reduce, bool):
         return False
     if not _are_chunks(transfer.further) or not _are_chunks(transfer.after):
         return False
