@@ -220,6 +220,20 @@ def test_the_agents_in_kubernetes_start_with_valid_options() -> None:
     assert options.tls is not None
 
 
+def test_pods_in_kubernetes_get_only_the_keys_of_their_side() -> None:
+    _, *jobs = yaml.safe_load_all((DEPLOY / "kubernetes/chakram.yaml").read_text())
+    keys = []
+    for job in jobs:
+        volumes = job["spec"]["template"]["spec"]["volumes"]
+        (items,) = [each["secret"]["items"] for each in volumes if "secret" in each]
+        assert all(each["key"] == each["path"] for each in items)
+        keys.append({each["key"] for each in items})
+    agents = {f"chakram-agents-{number}" for number in range(4)}
+    files = {f"{name}.{kind}" for name in agents for kind in ("pem", "key")}
+    assert keys[0] == {"ca.pem", *files}
+    assert keys[1] == {"ca.pem", "controller.pem", "controller.key"}
+
+
 def test_ansible_accepts_the_playbook() -> None:
     playbook = DEPLOY / "ansible/playbook.yaml"
     folder = Path(sys.executable).parent
