@@ -323,7 +323,10 @@ class Agent:
                 self._tell_counters()
 
     def saw_controller(self) -> None:
-        """Renew the idle lease while the controller is connected without a session."""
+        """Renew the idle lease without a session.
+
+        A controller may wait for agents on other hosts, or predict a run, for minutes.
+        """
         self._had_controller_ns = monotonic_ns()
 
     def _check_controller(self, now_ns: int) -> None:

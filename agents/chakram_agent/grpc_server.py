@@ -105,12 +105,14 @@ class AgentService:
         self, request: pb.DescribeRequest, context: Context
     ) -> pb.Description:
         """Return a description of the agent."""
+        self._agent.saw_controller()
         return encode_description(describe(self._agent, await time_source()))
 
     async def ListPorts(
         self, request: pb.ListPortsRequest, context: Context
     ) -> pb.HostPorts:
         """Return the network interfaces of the host."""
+        self._agent.saw_controller()
         # Imported on demand, because it loads a netlink library.
         from chakram_agent.host_ports import host_ports
 
@@ -123,6 +125,7 @@ class AgentService:
     ) -> pb.ClockPong:
         """Return the time of the monotonic clock."""
         received_ns = monotonic_ns()
+        self._agent.saw_controller()
         return pb.ClockPong(received_ns=received_ns, sent_ns=monotonic_ns())
 
     async def Prepare(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -28,7 +29,9 @@ class FakeAgent(AgentService):
     """Answers as a test wants it to."""
 
     def __init__(self) -> None:
-        """Have no agent, because no call needs one."""
+        """Have no agent, except for calls that renew its lease."""
+        agent: Any = SimpleNamespace(saw_controller=lambda: None)
+        super().__init__(agent)
 
     protocol = PROTOCOL_VERSION
     watch: Callable[[], list[pb.AgentEvent]] = list

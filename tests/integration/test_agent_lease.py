@@ -71,6 +71,19 @@ async def test_lease_begins_when_the_session_ends(tmp_path: Path) -> None:
         assert time.monotonic() - begun_s > LEASE_S / 2
 
 
+async def test_lease_is_renewed_by_calls_without_a_session(tmp_path: Path) -> None:
+    async with (
+        agent(tmp_path, "--lease", f"{LEASE_S}s") as (process, listen),
+        await AgentClient.connect(listen, name="a") as client,
+    ):
+        for call in (client.describe, client.list_ports, client.send_pings):
+            ends_s = time.monotonic() + 2 * LEASE_S
+            while time.monotonic() < ends_s:
+                await call()
+                await asyncio.sleep(LEASE_S / 10)
+            assert process.returncode is None
+
+
 async def test_agent_without_a_lease_waits(tmp_path: Path) -> None:
     async with agent(tmp_path) as (process, _):
         await asyncio.sleep(3 * LEASE_S)
