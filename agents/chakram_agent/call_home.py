@@ -21,15 +21,15 @@ from chakram.control.call_home.run_authority import (
     client_context,
     new_key_and_request,
 )
-from chakram.control.call_home.splice import (
+from chakram.control.error_details import rebuild
+from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
+from chakram.control.splice import (
     CHUNK_BYTES,
     Streams,
     close,
     keep_alive,
     splice,
 )
-from chakram.control.error_details import rebuild
-from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.foundation.errors import AgentError, ChakramError, ConfigError
 from chakram.foundation.ip_addresses import socket_text
 from chakram_agent.agent_clock import monotonic_ns

@@ -14,16 +14,18 @@ from weakref import WeakSet
 import chakram
 from chakram.control.call_home.frames import read_frame, write_frame
 from chakram.control.call_home.run_authority import RunAuthority, agent_name
-from chakram.control.call_home.splice import (
+from chakram.control.clock import PingTimes
+from chakram.control.error_details import error_message
+from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
+from chakram.control.splice import (
     CHUNK_BYTES,
     Streams,
     close,
     keep_alive,
     splice,
 )
-from chakram.control.clock import PingTimes
-from chakram.control.error_details import error_message
-from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
+from chakram.control.tls_acceptor import TlsAcceptor, Visit
+from chakram.control.waiting_room import MOST_WAITING
 from chakram.foundation.errors import AgentError, ChakramError, EnvironmentProblem
 from chakram.foundation.ip_addresses import socket_text
 from chakram.foundation.open_files import allow_descriptors
@@ -41,13 +43,14 @@ _COMMANDS_TIMEOUT_S = 5.0
 """Longest time to wait for a connection of an agent that calls can use."""
 _PING_TIMEOUT_S = 5.0
 _END_TIMEOUT_S = 1.0
-_SHUTDOWN_TIMEOUT_S = 1.0
-"""Longest time to wait for the end of a connection whose agent does not answer."""
 _BACKLOG = 512
 _LONGEST_TEXT = 253
 """Longest name of an agent, and longest version: that of a host name."""
 _MOST_OTHER_REFUSALS = 64
 """Limit on refusals to remember, in addition to one per expected agent."""
+_CONNECTIONS_OF_AGENT = 3
+"""Connections that an agent may open at the same time: to enrol, for its calls, and to
+be controlled."""
 _DESCRIPTORS_OF_AGENT = 16
 """Limit on descriptors per agent: two connections of it, three sockets of its calls,
 and the pipes of its launcher. Each of these may exist twice for a moment."""
@@ -216,7 +219,7 @@ class CallHomeListener:
         Raises:
             EnvironmentProblem: If the controller cannot listen there.
         """
-        allow_descriptors(_DESCRIPTORS_OF_AGENT * len(self.agents))
+        allow_descriptors(MOST_WAITING + _DESCRIPTORS_OF_AGENT * len(self.agents))
         context = self._authority.server_context()
         is_dual = host in ("", "::") and socket.has_dualstack_ipv6()
         address = host or ("::" if is_dual else "0.0.0.0")
@@ -233,34 +236,38 @@ class CallHomeListener:
                 f"cannot be used ({error.strerror})",
                 "give an address of this host, e.g. --listen 192.0.2.10",
             ) from error
-        server = await asyncio.start_server(
-            lambda *streams: self._take(self._handle, streams),
-            sock=listener,
-            ssl=context,
-            ssl_handshake_timeout=_HELLO_TIMEOUT_S,
-            ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
-            # asyncio calls listen again, by default with a shorter backlog.
-            backlog=_BACKLOG,
-            limit=CHUNK_BYTES,
+        listener.setblocking(False)
+        self._stack.callback(listener.close)
+        # All agents may have one source, such as a gateway.
+        most = MOST_WAITING + _CONNECTIONS_OF_AGENT * len(self.agents)
+        acceptor = TlsAcceptor(
+            listener,
+            context,
+            self._handle,
+            self._spawn,
+            timeout_s=_HELLO_TIMEOUT_S,
+            most=most,
+            most_per_source=most,
         )
-        self._stack.callback(server.close)
+        accepting = asyncio.create_task(acceptor.serve(), name="call home")
+        self._stack.push_async_callback(_end, accepting)
         for agent in self.agents.values():
             inner = await asyncio.start_unix_server(
-                lambda *streams, agent=agent: self._take(agent.carry, streams),
+                lambda *streams, agent=agent: self._carry(agent, streams),
                 agent.target.removeprefix("unix:"),
                 limit=CHUNK_BYTES,
             )
             self._stack.callback(inner.close)
         return int(listener.getsockname()[1])
 
-    def _take(
-        self,
-        handle: Callable[[Streams], Coroutine[None, None, None]],
-        streams: Streams,
-    ) -> None:
-        """Handle a connection in a task that ends with the listener."""
+    def _carry(self, agent: CalledAgent, streams: Streams) -> None:
+        """Forward a call in a task that ends with the listener."""
         self._writers.add(streams[1])
-        task = asyncio.create_task(handle(streams), name="call home")
+        self._spawn(agent.carry(streams), "call")
+
+    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Run a task that ends with the listener."""
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -283,13 +290,13 @@ class CallHomeListener:
         """Ask all agents to end themselves."""
         await asyncio.gather(*(each.end(reason) for each in self.agents.values()))
 
-    async def _handle(self, streams: Streams) -> None:
-        reader, writer = streams
-        peer = writer.get_extra_info("peername")
-        source = socket_text(*peer[:2])
-        keep_alive(writer)
+    async def _handle(self, visit: Visit) -> None:
+        streams = reader, writer = visit.streams
+        self._writers.add(writer)
+        source = socket_text(*visit.address)
         keeps = False
         try:
+            keep_alive(writer)
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
                 hello = await read_frame(reader, pb.Hello, where=source)
             if hello is None:
@@ -298,11 +305,12 @@ class CallHomeListener:
                 agent, welcome = self._answer(hello, writer, source)
             except ChakramError as error:
                 log.info("refused an agent error=%s", error)
-                self._note_refusal(str(peer[0]), error)
+                self._note_refusal(visit.address[0], error)
                 write_frame(writer, pb.Welcome(refusal=error_message(error)))
                 await writer.drain()
                 self._changed.set()
                 return
+            visit.trust()
             write_frame(writer, welcome)
             await writer.drain()
             if agent is None:
@@ -377,3 +385,9 @@ class CallHomeListener:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         # Some tasks may have been canceled before they had begun.
         await asyncio.gather(*map(close, self._writers), return_exceptions=True)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel a task, and wait for its end."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

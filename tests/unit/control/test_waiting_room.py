@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram_agent.tls_gate import (
+from chakram.control.waiting_room import (
     MOST_WAITING,
     MOST_WAITING_PER_SOURCE,
     WaitingRoom,
@@ -26,7 +26,7 @@ def test_oldest_connection_is_closed_if_all_have_sent() -> None:
     room: WaitingRoom[int] = WaitingRoom(lambda _: True)
     for number in range(MOST_WAITING_PER_SOURCE):
         room.arrive(number, "flood")
-    room.leave(0, source="flood", has_certificate=False)
+    room.leave(0, source="flood", is_trusted=False)
     assert room.arrive(1000, "flood") is None
     assert room.arrive(1001, "flood") == 1
 
@@ -34,7 +34,7 @@ def test_oldest_connection_is_closed_if_all_have_sent() -> None:
 def test_connections_of_known_sources_are_closed_last() -> None:
     room: WaitingRoom[tuple[str, int]] = WaitingRoom(lambda _: False)
     room.arrive(("h1", 0), "h1")
-    room.leave(("h1", 0), source="h1", has_certificate=True)
+    room.leave(("h1", 0), source="h1", is_trusted=True)
     for number in range(3):
         assert room.arrive(("h1", number), "h1") is None
     for number in range(MOST_WAITING - 3):
