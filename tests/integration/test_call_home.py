@@ -354,6 +354,25 @@ def a_token_file() -> TokenFile:
     return TokenFile(token=b"\x5a" * 32, authority=b"PEM", controllers=())
 
 
+async def test_tokens_do_not_expire_while_names_of_hosts_are_resolved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolved_ns = 0
+
+    def resolve(*_: object) -> list[str]:
+        nonlocal resolved_ns
+        resolved_ns = time.monotonic_ns()
+        return []
+
+    monkeypatch.setattr(launched_agents, "_reaches", resolve)
+    options = launched_agents.LaunchOptions(kind="ssh")
+    async with launched_agents.launched_agents(
+        options, {}, allow=(), logs=None
+    ) as agents:
+        valid_ns = agents.listener.enrolment.ends_ns - resolved_ns
+        assert valid_ns >= launched_agents.ARRIVAL_TIMEOUT_S * 1e9
+
+
 async def test_a_token_that_a_terminal_echoes_is_in_no_log(tmp_path: Path) -> None:
     # With ssh -tt, the terminal of the other host prints what it reads.
     agents = launched_agents.LaunchedAgents(Mock(refusals={}), tmp_path / "logs")

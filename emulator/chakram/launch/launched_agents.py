@@ -233,8 +233,7 @@ async def launched_agents(
         secret=secret,
         names=tuple(hosts),
         shares_token=chosen.shares_token,
-        ends_ns=time.monotonic_ns()
-        + round(ARRIVAL_TIMEOUT_S * 1e9) * (1 + len(commands) // STARTING_AT_ONCE),
+        ends_ns=time.monotonic_ns(),
     )
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(socket_folder())
@@ -262,6 +261,9 @@ async def launched_agents(
             )
 
         stack.push_async_callback(_end, agents)
+        # Names of hosts may have taken long to resolve.
+        waves = 1 + len(commands) // STARTING_AT_ONCE
+        enrolment.ends_ns = time.monotonic_ns() + round(ARRIVAL_TIMEOUT_S * 1e9) * waves
         await _start(commands, token_file, agents, arrived, options.tolerate)
         yield agents
 
