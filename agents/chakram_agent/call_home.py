@@ -21,7 +21,7 @@ from chakram.control.call_home.run_authority import (
     client_context,
     new_key_and_request,
 )
-from chakram.control.error_details import rebuild
+from chakram.control.error_details import clipped, rebuild
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.control.splice import (
     CHUNK_BYTES,
@@ -113,9 +113,7 @@ class LogLines(logging.Handler):
         if len(self._lines) >= _MOST_LINES:
             self._dropped += 1
         else:
-            # A name of a file may have bytes that are no text.
-            data = self.format(record).encode("utf-8", "replace")
-            self._lines.append(data[:_LONGEST_LINE_BYTES].decode("utf-8", "ignore"))
+            self._lines.append(clipped(self.format(record), _LONGEST_LINE_BYTES))
 
     def take(self) -> str:
         """Return the lines so far, and forget them."""

@@ -23,7 +23,7 @@ import chakram
 from chakram._compiled import status as compiled_status
 from chakram.control import service
 from chakram.control.binding_codec import decode_request, encode_reply
-from chakram.control.error_details import METADATA_KEY, encode_error
+from chakram.control.error_details import METADATA_KEY, clipped, encode_error
 from chakram.control.event_codec import encode_description, encode_event, encode_ports
 from chakram.control.events import AgentDescription
 from chakram.control.plan_codec import decode_plan
@@ -216,9 +216,10 @@ async def _refusals(context: Context) -> AsyncIterator[None]:
         log.info("refused a call error=%s", error)
         await context.abort(
             next(code for kind, code in _CODES if isinstance(error, kind)),
-            # Shorten the text, because HTTP/2 headers have a limit of about 8 KiB. The
-            # metadata contain the whole error.
-            str(error)[:500],
+            # Shorten the text, because HTTP/2 headers have a limit of about 8 KiB, and
+            # gRPC encodes each byte outside of ASCII as three. The metadata contain the
+            # whole error.
+            clipped(str(error), 300),
             trailing_metadata=((METADATA_KEY, encode_error(error)),),
         )
 

@@ -19,6 +19,7 @@ from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.control.service import serve_agent
 from chakram.execution.clock_watch import clock_of
 from chakram.foundation.errors import AgentError, PeerError, PlanError
+from chakram_agent import grpc_server
 from chakram_agent.grpc_server import AgentService
 from tests.plans import ring_plan
 
@@ -135,6 +136,19 @@ async def test_unreadable_error_details_are_reported_as_an_error(
     async with talking_to(FakeAgent(), tmp_path) as client:
         with pytest.raises(PeerError, match="are not a valid ErrorDetail"):
             await client.abort("enough")
+
+
+@pytest.mark.parametrize("text", ["x", "\u00fc", "\u20ac"])
+async def test_long_errors_of_an_agent_arrive(tmp_path: Path, text: str) -> None:
+    class Refusing(FakeAgent):
+        async def Arm(self, request: Any, context: Any) -> pb.ArmReply:
+            async with grpc_server._refusals(context):
+                raise PlanError(text * 5_000, text * 5_000, text * 5_000)
+
+    async with talking_to(Refusing(), tmp_path) as client:
+        with pytest.raises(PlanError) as raised:
+            await client.arm(0)
+    assert raised.value.found.startswith(text * 400)
 
 
 async def test_internal_error_of_the_agent_is_reported(tmp_path: Path) -> None:

@@ -657,25 +657,6 @@ async def test_an_end_within_a_message_is_reported(data: bytes) -> None:
         await read_frame(reader, pb.Hello, where="h1")
 
 
-async def test_refusals_of_strangers_take_little_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listener, "_MOST_OTHER_REFUSALS", 1)
-    async with door(tmp_path / "s") as opened:
-        long = await opened.say(greeting(50_000 * "h", control=True))
-        assert long is not None
-        assert "too long" in long.refusal.found
-        for number in (2, 3, 4, 2, 5):
-            source = f"127.0.0.{number}"
-            await opened.say(greeting(source, control=True), source=source)
-        refusals = opened.listener.refusals
-        assert list(refusals) == ["127.0.0.4", "127.0.0.2", "127.0.0.5"]
-        assert all(len(str(each)) < 200 for each in refusals.values())
-
-
-@pytest.mark.parametrize(
-    "data", [b"\xff\xff\xff\xff", b"\0\0\0\4\xff\xff\xff\xff", b"\0\0\0\5\0", b"GET / "]
-)
 async def test_connections_of_strangers_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -706,6 +687,25 @@ def is_open(connection: socket.socket) -> bool:
         return False
 
 
+async def test_refusals_of_strangers_take_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "_MOST_OTHER_REFUSALS", 1)
+    async with door(tmp_path / "s") as opened:
+        long = await opened.say(greeting(50_000 * "h", control=True))
+        assert long is not None
+        assert "too long" in long.refusal.found
+        for number in (2, 3, 4, 2, 5):
+            source = f"127.0.0.{number}"
+            await opened.say(greeting(source, control=True), source=source)
+        refusals = opened.listener.refusals
+        assert list(refusals) == ["127.0.0.4", "127.0.0.2", "127.0.0.5"]
+        assert all(len(str(each)) < 200 for each in refusals.values())
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xff\xff\xff", b"\0\0\0\4\xff\xff\xff\xff", b"\0\0\0\5\0", b"GET / "]
+)
 async def test_garbage_ends_a_connection_and_nothing_else(
     tmp_path: Path, data: bytes
 ) -> None:

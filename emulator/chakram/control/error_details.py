@@ -14,8 +14,9 @@ from chakram.foundation.errors import AgentError, ChakramError, PeerError
 METADATA_KEY = "chakram-error-bin"
 """Metadata key of the error. In gRPC, keys that end in ``-bin`` have byte values."""
 
-_MAX_TEXT = 2000
-"""Longest text of each field, because HTTP/2 peers refuse headers beyond 8 KiB."""
+_MAX_FIELD_BYTES = 1500
+"""Longest text of each field. HTTP/2 peers refuse headers beyond 8 KiB, and gRPC may
+encode a header of bytes in base64, which makes it a third longer."""
 
 _KINDS = {
     name: kind
@@ -28,10 +29,18 @@ def error_message(error: ChakramError) -> pb.ErrorDetail:
     """Convert an error to a message."""
     return pb.ErrorDetail(
         kind=type(error).__name__,
-        where=error.where[:_MAX_TEXT],
-        found=error.found[:_MAX_TEXT],
-        hint=None if error.hint is None else error.hint[:_MAX_TEXT],
+        where=clipped(error.where, _MAX_FIELD_BYTES),
+        found=clipped(error.found, _MAX_FIELD_BYTES),
+        hint=None if error.hint is None else clipped(error.hint, _MAX_FIELD_BYTES),
     )
+
+
+def clipped(text: str, most_bytes: int) -> str:
+    """Return the beginning of a text that takes at most so many bytes in UTF-8.
+
+    Characters that UTF-8 cannot represent, as in some names of files, are replaced.
+    """
+    return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
 
 
 def encode_error(error: ChakramError) -> bytes:

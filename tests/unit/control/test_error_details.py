@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+from base64 import b64encode
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,11 @@ def test_arbitrary_error_bytes_become_our_error(data: bytes) -> None:
     assert isinstance(decode_error(data, where="agent a"), ChakramError)
 
 
-def test_long_errors_fit_into_a_header() -> None:
-    error = PlanError("x" * 10**5, "y" * 10**5, "z" * 10**5)
-    assert len(encode_error(error)) < 8000
+@pytest.mark.parametrize("text", ["x", "\u00fc", "\u20ac", "\U0001f600", "\udc80"])
+def test_long_errors_fit_into_a_header(text: str) -> None:
+    error = PlanError(text * 10**5, text * 10**5, text * 10**5)
+    data = encode_error(error)
+    assert len(b64encode(data)) < 6200
+    found = decode_error(data, where="agent a")
+    assert len(found.found) > 300
+    assert set(found.found) <= {text, "?"}
