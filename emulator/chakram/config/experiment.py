@@ -140,7 +140,7 @@ class Experiment(Model):
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
     """Jobs: one trace each, with its placement."""
     arrivals: Arrivals | None = None
-    """Staggered start of jobs. Default: each job's own start."""
+    """Staggered start of jobs, in addition to each job's start. Default: none."""
     collectives: dict[CollectiveOp, AlgorithmChoice] = Field(
         default_factory=dict, examples=[{"all_reduce": "ring"}]
     )

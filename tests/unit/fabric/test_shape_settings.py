@@ -161,6 +161,11 @@ def test_a_fabric_of_real_switches_has_only_the_given_queue_limits() -> None:
         ),
         ("fat_tree", {"pods": 256, "spines": 256, "cores": 256}, "has 16842752 links"),
         ("graph", {"hosts": ["a", "b", "c"]}, "host c: has 0 links"),
+        (
+            "graph",
+            {"links": [{"ends": ["s", "t"], "count": 64}] * 9000},
+            "has 576000 links between switches",
+        ),
         ("graph", {"switches": ["s"]}, "there is no node 't'"),
         ("graph", {"switches": ["s", "t", "a"]}, "a is both a host and a switch"),
     ],

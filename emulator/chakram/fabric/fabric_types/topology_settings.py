@@ -180,7 +180,11 @@ class GraphShape(Shape):
         )
 
     def check(self) -> list[Mistake]:
-        """Check names and links, and that all hosts are connected."""
+        """Check size, names and links, and that all hosts are connected."""
+        hosts = {*self.hosts}
+        uplinks = sum(link.count for link in self.links if not hosts & {*link.ends})
+        if mistakes := self.check_size("graph", uplinks):
+            return mistakes
         problems = [
             f"{name} is both a host and a switch"
             for name in sorted({*self.hosts} & {*self.switches})
@@ -422,7 +426,7 @@ class RingShape(_ForwardingShape):
     """Nodes in a ring."""
 
     nodes: Whole = Field(ge=2, le=MAX_HOSTS, examples=[8])
-    """Nodes."""
+    """Nodes. More than 256 in namespaces need addressing: ipv6."""
 
     @property
     def nhosts(self) -> int:
@@ -444,7 +448,8 @@ class TorusShape(_ForwardingShape):
     dimensions: tuple[Annotated[Whole, Field(ge=1, le=MAX_HOSTS)], ...] = Field(
         min_length=1, max_length=6, examples=[[4, 4]]
     )
-    """Nodes in each dimension. Numbers increase fastest in the first."""
+    """Nodes in each dimension; more than 256 of all as for ring. Numbers increase
+    fastest in the first."""
 
     @property
     def nhosts(self) -> int:
@@ -531,6 +536,11 @@ class TopologySettings(Model):
     def tiers(self) -> int:
         """Number of tiers of switches."""
         return 1 if self.shape is None else self.shape.tiers
+
+    @property
+    def has_uplinks(self) -> bool:
+        """Whether the shape has links between switches, or nodes that forward."""
+        return self.shape is not None and self.shape.has_uplinks
 
     @property
     def has_cores(self) -> bool:

@@ -42,7 +42,7 @@ class PatternTrace(RanksTrace):
     barrier: Annotated[bool, Field(strict=True)] = True
     """Whether all ranks begin a repeat together."""
     gap_ns: Time = Field(default=0, alias="gap")
-    """Time between two repeats."""
+    """Time between two repeats, rounded to 1us."""
 
     @property
     def messages_per_repeat(self) -> int:
@@ -179,8 +179,8 @@ class RandomPairsTrace(RanksTrace):
     sigma: Annotated[float, Field(strict=True, ge=0.0, le=5.0)] = 1.0
     """Spread of log_normal: standard deviation of the logarithm."""
     mean_gap_ns: Time = Field(default=0, alias="mean_gap")
-    """Mean time between two messages of a rank, exponentially distributed; 0s: the next
-    follows when the previous is complete."""
+    """Mean time between two messages of a rank, exponentially distributed, and rounded
+    to 1us; 0s: the next follows when the previous is complete."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Seed of the random numbers."""
 
@@ -224,9 +224,9 @@ class StreamSettings(Model):
     stride: Annotated[int, Field(strict=True, ge=1, le=MAX_RANKS)] = 1
     """Distance between neighbors in a group."""
     gap_ns: Time = Field(default=0, alias="gap")
-    """Time between two collectives."""
+    """Time between two collectives, rounded to 1us."""
     start_ns: Time = Field(default=0, alias="start")
-    """Time before the first collective."""
+    """Time before the first collective, rounded to 1us."""
 
     @property
     def contributions(self) -> list[int]:

@@ -256,9 +256,9 @@ class MoeTrace(TrainingTrace):
     dense_bytes: ZeroableSize | None = Field(default=None, alias="dense")
     """Size of the dense gradients per layer. Overrides the model's; 0B: none."""
     attention_ns: Time | None = Field(default=None, alias="attention")
-    """Forward time of a layer's attention, instead of the model's."""
+    """Forward time of a layer's attention, rounded to 1us, instead of the model's."""
     expert_ns: Time | None = Field(default=None, alias="expert")
-    """Forward time of a layer's experts, instead of the model's."""
+    """Forward time of a layer's experts, rounded to 1us, instead of the model's."""
 
     @property
     def expert_parallel(self) -> int:
