@@ -18,6 +18,7 @@ from chakram.config.transport import (
 from chakram.fabric.fabric_types.base import FabricKind
 from chakram.foundation.ip_addresses import IPV4, IPV6
 from chakram.foundation.units import format_size
+from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
 from chakram.settings.located_errors import Location, Mistake
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _NAMES = {IPV4: "IPv4", IPV6: "IPv6"}
+_FLOW_LABELS = range(SOURCE_PORT_BASE, SOURCE_PORT_BASE + SOURCE_PORT_POOL)
 
 
 def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistake]:
@@ -50,9 +52,15 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
             f"of {path_mtu} bytes",
             f"use at least {format_size(path_mtu)}, better 64KiB",
         )
+    receiving = fabric.receiving_udp_ports
     if transport.source_ports != "flow_label":
-        yield from _check_source_ports(
-            transport.source_ports, fabric.receiving_udp_ports
+        yield from _check_source_ports(transport.source_ports, receiving)
+    elif receiving.stop > _FLOW_LABELS.start and receiving.start < _FLOW_LABELS.stop:
+        yield Mistake(
+            fabric.udp_port_key,
+            f"UDP port {max(receiving.start, _FLOW_LABELS.start)} is a source port of "
+            f"queue pairs, which have {_FLOW_LABELS.start} to {_FLOW_LABELS.stop - 1}",
+            "choose a lower port, or list transport.source_ports",
         )
     most = largest_burst(path_mtu, family)
     burst = transport.max_burst_packets

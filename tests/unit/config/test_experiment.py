@@ -275,6 +275,41 @@ def test_source_ports_are_no_ports_that_a_loopback_fabric_receives_on() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fabric", "expected"),
+    [
+        (
+            "{kind: loopback, udp_port: 49215}",
+            "fabric.udp_port: UDP port 49215 is a source port of queue pairs, which "
+            "have 49152 to 49215",
+        ),
+        ("{kind: loopback, udp_port: 49216}", None),
+        ("{kind: loopback, addressing: ipv6, udp_port: 49144, ports: 8}", None),
+        (
+            "{kind: loopback, addressing: ipv6, udp_port: 49145, ports: 8}",
+            "UDP port 49152 is a source port",
+        ),
+        (
+            "{kind: external, defaults: {udp_port: 49152}, hosts: [{name: a, ports: "
+            "[{open: 'udp:e', address: 198.18.0.1/24}]}]}",
+            "fabric.defaults.udp_port: UDP port 49152 is a source port",
+        ),
+    ],
+)
+def test_ports_do_not_receive_on_source_ports(
+    fabric: str, expected: str | None
+) -> None:
+    text = (
+        "{version: 1, name: a, jobs: [{name: j, trace: {synth: dense, dp: 1}}], "
+        f"fabric: {fabric}}}"
+    )
+    if expected is None:
+        parse_experiment(text)
+        return
+    assert expected in mistakes_of(text)
+    parse_experiment(text, overrides={"transport.source_ports": "[5000]"})
+
+
+@pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
         ("iterations.measurd", "3", "did you mean 'measured'?"),

@@ -269,6 +269,11 @@ class FabricKind(Model, ABC):
         return range(self.udp_port, self.udp_port + 1)
 
     @property
+    def udp_port_key(self) -> Location:
+        """Location of the key that sets the UDP port."""
+        return "fabric", "udp_port"
+
+    @property
     def rate_key(self) -> str:
         """Key of the experiment file that sets the rate of ports."""
         return FABRIC_TRAITS[self.kind].rate_key
@@ -299,6 +304,11 @@ class FabricKind(Model, ABC):
     def tiers(self) -> int | None:
         """Number of tiers of switches, or None if unknown."""
         return 1
+
+    @property
+    def has_uplinks(self) -> bool:
+        """Whether packets between two ports may cross several switches."""
+        return self.tiers != 1
 
     @property
     def may_mark(self) -> bool:

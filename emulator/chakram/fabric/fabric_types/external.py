@@ -173,6 +173,11 @@ class ExternalFabric(FabricKind):
         """UDP port that ports receive on."""
         return self.defaults.udp_port
 
+    @property
+    def udp_port_key(self) -> Location:
+        """Location of the key that sets the UDP port."""
+        return "fabric", "defaults", "udp_port"
+
     def port_names(self) -> tuple[str, ...]:
         """Return the unique names of the ports in results, in order.
 
@@ -265,6 +270,11 @@ class ExternalFabric(FabricKind):
     def tiers(self) -> int | None:
         """Number of tiers of switches, or None if unknown."""
         return None if self.topology is None else self.topology.tiers
+
+    @property
+    def has_uplinks(self) -> bool:
+        """Whether packets between two ports may cross several switches."""
+        return self.topology is None or self.topology.has_uplinks
 
     @property
     def may_mark(self) -> bool:

@@ -124,6 +124,11 @@ class NamespaceFabric(LocalFabric):
         return self.topology.tiers
 
     @property
+    def has_uplinks(self) -> bool:
+        """Whether packets between two ports may cross several switches."""
+        return self.topology.has_uplinks
+
+    @property
     def may_mark(self) -> bool:
         """Whether any link has ECN thresholds, or the switches mark by themselves."""
         marks = self.switches is not None and self.switches.marks
