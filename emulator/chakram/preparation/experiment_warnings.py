@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from chakram.topology.topology import Link
 
 
+_LOSSY = frozenset({"down", "flap", "loss", "corruption"})
+"""Kinds of link faults that lose packets."""
+
+
 def experiment_warnings(experiment: Experiment, transport: TransportPlan) -> list[str]:
     """Return warnings about settings that may have unexpected effects."""
     warnings = experiment.fabric.warnings()
@@ -73,7 +77,11 @@ def _dilation_warnings(experiment: Experiment) -> list[str]:
 def _loss_warnings(experiment: Experiment) -> list[str]:
     """Warn if dropped packets may stall the run until the hang timeout ends it."""
     faults = experiment.faults
-    loses = faults.drop > 0 or any(each.action == "drop" for each in faults.packets)
+    loses = (
+        faults.drop > 0
+        or any(each.action in ("drop", "corrupt") for each in faults.packets)
+        or any(each.kind in _LOSSY for each in faults.links)
+    )
     if experiment.transport.local_ack_timeout != 0 or not loses:
         return []
     return [
@@ -130,7 +138,7 @@ def _reordering_warnings(experiment: Experiment) -> list[str]:
     if (
         switches is None
         or switches.balancing == "hash"
-        or experiment.fabric.tiers == 1
+        or not experiment.fabric.has_uplinks
         or experiment.transport.reordering.accept is not None
     ):
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from chakram.config.experiment import load_experiment, parse_experiment
@@ -97,3 +98,43 @@ def test_packets_of_ipv6_need_longer_queues() -> None:
     assert told(queue=4096 + 78, addressing="ipv6") == []
     (warning,) = told(queue=4096 + 77, addressing="ipv6")
     assert "holds no packet of 4174 bytes" in warning
+
+
+@pytest.mark.parametrize(
+    ("faults", "loses"),
+    [
+        ("{drop: 0.1}", True),
+        ("{packets: [{action: drop, nth: 1}]}", True),
+        ("{packets: [{action: corrupt, nth: 1}]}", True),
+        ("{packets: [{action: delay, nth: 1}]}", False),
+        ("{links: [{kind: loss, link: h0-s0, probability: 0.1}]}", True),
+        ("{links: [{kind: flap, link: h0-s0, period: 1ms}]}", True),
+        ("{links: [{kind: degrade, link: h0-s0, rate: 1Mbit}]}", False),
+    ],
+)
+def test_losses_without_a_timeout_are_warned_about(faults: str, loses: bool) -> None:
+    text = EXPERIMENT.format(
+        compute="roofline", path="skip", queue=1 << 20, addressing="ipv4"
+    )
+    text += f"transport: {{local_ack_timeout: 0}}\nfaults: {faults}\n"
+    found = resolve(parse_experiment(text)).warnings()
+    assert any("0 is no timeout" in each for each in found) == loses
+
+
+@pytest.mark.parametrize(
+    ("topology", "has_paths"),
+    [
+        ("{single_switch: {hosts: 4}}", False),
+        ("{clos: {leaves: 2, spines: 2, hosts_per_leaf: 2}}", True),
+        ("{torus: {dimensions: [2, 2]}}", True),
+    ],
+)
+def test_packets_of_several_paths_are_warned_about(
+    topology: str, has_paths: bool
+) -> None:
+    text = EXPERIMENT.format(
+        compute="roofline", path="skip", queue=1 << 20, addressing="ipv4"
+    )
+    overrides = {"fabric.topology": topology, "fabric.switches.balancing": "random"}
+    found = resolve(parse_experiment(text, overrides=overrides)).warnings()
+    assert any("over several paths" in each for each in found) == has_paths
