@@ -176,7 +176,15 @@ def read_state(lab: str, root: Path | None = None) -> LabState | None:
         text = (directory / "state.json").read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return decode_state(text)
+    try:
+        return decode_state(text)
+    except FabricError as error:
+        raise FabricError(
+            f"lab {lab}",
+            f"its state cannot be read: {error.found}",
+            "another version of chakram may have written it; remove the lab: chakram "
+            f"fabric down {lab}",
+        ) from error
 
 
 def register_process(lab: str, pid: int, role: str) -> None:

@@ -16,7 +16,7 @@ from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.netns_mounts import end_processes
 from chakram.foundation.errors import FabricError
 from chakram.foundation.ip_addresses import IPV4, IPV6
-from chakram.foundation.units import format_rate, format_size
+from chakram.foundation.units import exact_rate, format_size
 from chakram.switch.profiles import Profile
 from chakram.topology.topology import Link, Topology
 
@@ -49,9 +49,11 @@ def lab_differences(
     """Return the differences between a lab and an experiment's fabric, as clauses.
 
     With kernel forwarding, delays and ECN marks are not compared, because the kernel
-    applies neither. The seed is not compared if no switch has equal-cost paths.
+    applies neither. The seed is not compared if no switch has equal-cost paths or marks
+    packets.
     """
     own = state.topology
+    is_model = state.forwarding == forwarding == "model"
     found = []
     if _shape(own) != _shape(topology):
         found.append(
@@ -60,7 +62,6 @@ def lab_differences(
         )
     else:
         found += _link_differences(own, topology)
-        is_model = state.forwarding == forwarding == "model"
         if is_model and _delays_and_marks(own) != _delays_and_marks(topology):
             found.append("its links have different delays or marks")
     families = {IPV6 if ":" in host.address else IPV4 for host in state.hosts}
@@ -72,14 +73,22 @@ def lab_differences(
     ):
         if has != wanted:
             found.append(f"{name} is {has}, but {wanted} in the experiment")
-    if state.forwarding == forwarding == "model" and state.profile != profile:
+    if is_model and state.profile != profile:
         found.append("its switches have different settings")
-    if state.seed != seed and any(map(topology.has_choice, topology.switches)):
+    if state.seed != seed and (what := _drawn(topology, is_model=is_model)):
         found.append(
-            f"seed is {state.seed}, but {seed} in the experiment: it determines the "
-            "paths of flows"
+            f"seed is {state.seed}, but {seed} in the experiment: it determines {what}"
         )
     return found
+
+
+def _drawn(topology: Topology, *, is_model: bool) -> str:
+    """Return what the seed of a lab determines, or an empty text."""
+    if any(map(topology.has_choice, topology.switches)):
+        return "the paths of flows"
+    if is_model and any(link.ecn is not None for link in topology.links):
+        return "the marks of packets"
+    return ""
 
 
 def check_lab(state: LabState, differences: Sequence[str]) -> None:
@@ -175,7 +184,8 @@ def _link_differences(own: Topology, wanted: Topology) -> list[str]:
 
 
 def _limits(link: Link) -> str:
-    rate = "no rate" if link.rate_bps is None else format_rate(link.rate_bps)
+    # Exact texts, because links with equal texts count as equal.
+    rate = "no rate" if link.rate_bps is None else f"{exact_rate(link.rate_bps)}/s"
     if link.queue_bytes is None:
         return rate
     return f"{rate} with a queue of {format_size(link.queue_bytes)}"

@@ -191,8 +191,10 @@ def test_a_state_of_another_version_is_refused(root: Path) -> None:
     directory = make_lab(root, "lab")
     assert read_state("lab") is None
     (directory / "state.json").write_text("{}")
-    with pytest.raises(FabricError, match="another version"):
+    with pytest.raises(FabricError, match="another version") as caught:
         read_state("lab")
+    assert str(caught.value).startswith("lab lab: its state cannot be read: a field")
+    assert "chakram fabric down lab" in str(caught.value)
 
 
 def test_removing_a_directory_twice_is_no_error(root: Path) -> None:

@@ -96,6 +96,18 @@ def test_a_seed_matters_where_paths_are_chosen() -> None:
     )
 
 
+def test_a_seed_matters_where_modeled_switches_mark_packets() -> None:
+    ecn = EcnThresholds(kmin_bytes=1, kmax_bytes=2, probability=0.5)
+    marking = replace(STAR, links=tuple(replace(each, ecn=ecn) for each in STAR.links))
+    assert differences(lab(marking), marking, seed=2) == []
+    model = replace(lab(marking), forwarding="model", profile=Profile())
+    changes = {"seed": 2, "forwarding": "model", "profile": Profile()}
+    (found,) = differences(model, marking, **changes)
+    assert found.endswith("it determines the marks of packets")
+    plain = replace(lab(), forwarding="model", profile=Profile())
+    assert differences(plain, STAR, **changes) == []
+
+
 @pytest.mark.parametrize(
     ("state", "topology", "changes", "found"),
     [
@@ -105,6 +117,13 @@ def test_a_seed_matters_where_paths_are_chosen() -> None:
             {},
             "h0-s0, h1-s0, h2-s0 and 1 more have 1Gbit/s with a queue of 1MiB, "
             "but 2Gbit/s with a queue of 1MiB in the experiment",
+        ),
+        (
+            lab(),
+            single_switch(4, GBIT + 10**6, host_queue_bytes=1 << 20),
+            {},
+            "h0-s0, h1-s0, h2-s0 and 1 more have 1Gbit/s with a queue of 1MiB, "
+            "but 1.001Gbit/s with a queue of 1MiB in the experiment",
         ),
         (
             lab(),
@@ -155,7 +174,16 @@ def test_a_seed_matters_where_paths_are_chosen() -> None:
         ),
     ],
     ids=[
-        *("rates", "one rate", "shape", "MTU", "family", "capture", "forwarding"),
+        *(
+            "rates",
+            "close rates",
+            "one rate",
+            "shape",
+            "MTU",
+            "family",
+            "capture",
+            "forwarding",
+        ),
         *("profile", "delays"),
     ],
 )
