@@ -110,8 +110,8 @@ class Plan:
         """Return the arguments of ``--set`` for a cell in one repetition, in order.
 
         Each repetition has its own seed, the same for simulations and runs. A
-        simulation therefore has the same paths, placements, synthetic traffic and
-        random faults as its run.
+        simulation therefore has the same paths, placements and random faults as its
+        run. Synthetic traces have other seeds, which are the same in all repetitions.
         """
         return {**cell.overrides, "seed": str(cell.seed + repetition)}
 
