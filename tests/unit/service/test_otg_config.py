@@ -101,9 +101,13 @@ def test_a_flow_becomes_a_job() -> None:
     (flow,) = found.flows
     assert (flow.port_tx, flow.port_rx, flow.message_bytes) == ("p1", "p0", 64_000)
     assert found.peers == {
-        "ipv4": {f"peer{n}": [f"q{n}.{pair}" for pair in range(4)] for n in range(4)},
+        "ipv4": {
+            f"peer{number}": [f"q{number}.{peer}" for peer in range(4)]
+            for number in range(4)
+        },
         "ipv6": {},
     }
+    assert flow.queue_pairs == ("q1.0", "q0.1")
     experiment = found.experiment("rack7")
     (job,) = experiment["jobs"]
     assert job["placement"] == {"ports": ["h1", "h0"]}
