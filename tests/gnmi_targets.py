@@ -111,7 +111,10 @@ class ScriptedSwitch:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no")
 
     async def Subscribe(self, requests: Any, context: Any) -> Any:
-        asked = (await anext(requests)).subscribe
+        first = await anext(requests, None)
+        if first is None:  # the client has left
+            return
+        asked = first.subscribe
         this = self._latest[context.peer()] = object()
         if asked.subscription[0].mode == pb.ON_CHANGE:
             responses = self._states(asked)

@@ -94,7 +94,10 @@ def test_an_incast_over_lossless_switches_loses_nothing(tmp_path: Path) -> None:
         # Seven windows are five times what the switch holds before it pauses.
         transport={"congestion_control": "fixed_rate", "local_ack_timeout": 18},
     )
-    ran = completed(experiment)
+    for _ in range(3):
+        ran = completed(experiment)
+        if "COULD NOT KEEP UP" not in ran.output:  # beside other work
+            break
     links = ran.results.links()
 
     assert sum(link.drops or 0 for link in links) == 0
