@@ -140,6 +140,21 @@ class _Names(QueuePairNames):
         return self._places.get(number)
 
 
+def _begun_ns(results: RunResults) -> int:
+    """Return when a run was started, in ns since 1970.
+
+    Raises:
+        RunDirectoryError: If its manifest has no valid time.
+    """
+    text = results.manifest.started_at
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1e9)
+    except ValueError:
+        raise RunDirectoryError(
+            str(results.path), f"run.json: started_at is no time: {text!r}"
+        ) from None
+
+
 class _Replay:
     """Replay of a run's events into metrics.
 
@@ -180,10 +195,7 @@ class _Replay:
         self._done = [0] * len(self.events)
         self.start_ns = min(rank.start_ns for rank in ranks)
         self.end_ns = max(int(each.times_ns[-1]) for each in self.events)
-        self.epoch_ns = manifest.unix_offset_ns or (
-            round(datetime.fromisoformat(manifest.started_at).timestamp() * 1e9)
-            - self.start_ns
-        )
+        self.epoch_ns = manifest.unix_offset_ns or _begun_ns(results) - self.start_ns
 
     def begin(self) -> Values:
         """Return the values at the start of traffic."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chakram.cli import main
-from chakram.foundation.errors import InputError
+from chakram.foundation.errors import InputError, RunDirectoryError
 from chakram.metrics import backfill
 from chakram.metrics.backfill import openmetrics
 from chakram.metrics.exporter import exposition
@@ -355,3 +355,12 @@ def test_labels_are_escaped(tmp_path: Path) -> None:
         if line.startswith("chakram_run_info{")
     ]
     assert r'="a\"b\\c\nd"' in line
+
+
+def test_a_damaged_time_of_the_start_is_told(tmp_path: Path) -> None:
+    results = finished(tmp_path, unix_offset_ns=None)
+    started = results.manifest.started_at
+    path = results.path / "run.json"
+    path.write_text(path.read_text().replace(started, started.replace("1", "]", 1)))
+    with pytest.raises(RunDirectoryError, match="started_at is no time"):
+        list(openmetrics(open_run(results.path), step_ns=10**9))
