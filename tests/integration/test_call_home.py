@@ -242,15 +242,24 @@ async def test_a_repeated_enrolment_gets_its_certificate_again(tmp_path: Path) -
             assert welcome.certificate
 
 
+async def connect_control(
+    opened: Door,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect as agent h1, which has enrolled and been welcomed."""
+    _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
+    context = client_context(opened.authority.certificate, pair)
+    streams = await asyncio.open_connection(
+        "127.0.0.1", opened.port, ssl=context, server_hostname=CONTROLLER_HOST
+    )
+    write_frame(streams[1], greeting("h1", control=True))
+    await read_frame(streams[0], pb.Welcome, where="controller")
+    return streams
+
+
 async def test_an_agent_that_hangs_does_not_delay_the_end(tmp_path: Path) -> None:
     async with door(tmp_path / "s") as opened:
-        _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
-        context = client_context(opened.authority.certificate, pair)
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", opened.port, ssl=context, server_hostname=CONTROLLER_HOST
-        )
-        write_frame(writer, greeting("h1", control=True))
-        await read_frame(reader, pb.Welcome, where="controller")
+        streams = await connect_control(opened)
+        writer = streams[1]
         # From now on, it reads nothing, not even the end of the connection.
         writer.transport.pause_reading()
         ending_s = time.monotonic()
@@ -263,13 +272,7 @@ async def test_a_late_answer_is_not_that_to_the_next_ping(
 ) -> None:
     monkeypatch.setattr(listener, "_PING_TIMEOUT_S", 0.2)
     async with door(tmp_path / "s") as opened:
-        _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
-        context = client_context(opened.authority.certificate, pair)
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", opened.port, ssl=context, server_hostname=CONTROLLER_HOST
-        )
-        write_frame(writer, greeting("h1", control=True))
-        await read_frame(reader, pb.Welcome, where="controller")
+        reader, writer = await connect_control(opened)
         called = opened.listener.agents["h1"]
         with pytest.raises(AgentError, match="did not answer a ping"):
             await called.ping()

@@ -7,7 +7,7 @@ import json
 import random
 import sys
 import tarfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -115,7 +115,8 @@ def test_an_interpreter_that_does_not_fit_is_refused(
 def test_a_damaged_interpreter_is_refused(tmp_path: Path, form: str) -> None:
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     path = tmp_path / f"python.tar.{form}"
-    with tarfile.open(path, f"w:{form}") as archive:  # type: ignore[call-overload]
+    mode: Any = f"w:{form}"
+    with tarfile.open(path, mode) as archive:
         info = tarfile.TarInfo(f"python/bin/python{version}")
         info.size = 100_000
         letters = bytes(random.Random(1).choices(b"abcdefgh", k=info.size))

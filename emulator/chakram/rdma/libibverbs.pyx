@@ -352,18 +352,21 @@ cdef class CompletionQueue:
         self.close()
 
 
-cdef int _fill_receives(
+cdef int _post_receives(
+    ibv_qp *pair,
+    ibv_srq *shared,
     ibv_recv_wr *receives,
     int room,
     Memory memory,
-    ibv_sge *part,
     int count,
     int64_t first_id,
     int64_t offset,
     int size_bytes,
 ) except -1:
-    """Fill a list of *count* receives: see ``QueuePair.post_receives``."""
-    cdef int each
+    """Post receives to *shared*, or if it is NULL to *pair*: see ``QueuePair``."""
+    cdef int each, error
+    cdef ibv_recv_wr *bad = NULL
+    cdef ibv_sge part
     memory._open()
     if not 0 < count <= room:
         raise ValueError(f"{count} receives do not fit")
@@ -375,11 +378,18 @@ cdef int _fill_receives(
     part.addr = <uintptr_t>memory._start + <uint64_t>offset
     part.length = size_bytes
     part.lkey = memory._region.lkey
-    for each in range(count):
-        receives[each].wr_id = <uint64_t>(first_id + each)
-        receives[each].next = &receives[each + 1] if each + 1 < count else NULL
-        receives[each].sg_list = part
-        receives[each].num_sge = 1 if size_bytes > 0 else 0
+    with nogil:
+        for each in range(count):
+            receives[each].wr_id = <uint64_t>(first_id + each)
+            receives[each].next = &receives[each + 1] if each + 1 < count else NULL
+            receives[each].sg_list = &part
+            receives[each].num_sge = 1 if size_bytes > 0 else 0
+        if shared is not NULL:
+            error = ibv_post_srq_recv(shared, receives, &bad)
+        else:
+            error = ibv_post_recv(pair, receives, &bad)
+    if error:
+        _check(error, f"cannot post after {bad - receives} receives")
     return 0
 
 
@@ -426,24 +436,18 @@ cdef class SharedReceives:
         self, int count, int64_t first_id, *, int64_t offset=0, int size_bytes=0
     ):
         """Post *count* receives for any of the queue pairs: see ``QueuePair``."""
-        cdef int error
-        cdef ibv_recv_wr *bad = NULL
-        cdef ibv_sge part
         self._open()
-        _fill_receives(
+        _post_receives(
+            NULL,
+            self._queue,
             self._receives,
             self._depth,
             self._memory,
-            &part,
             count,
             first_id,
             offset,
             size_bytes,
         )
-        with nogil:
-            error = ibv_post_srq_recv(self._queue, self._receives, &bad)
-        if error:
-            _check(error, f"cannot post after {bad - self._receives} receives")
 
     def close(self):
         """Release the queue.  Release its queue pairs before."""
@@ -466,7 +470,7 @@ cdef class QueuePair:
         completions: Queue of its completions.
         send_depth: Maximum number of posted sends without completion.
         receive_depth: Maximum number of posted receives.
-        shared: Receives that it shares with others, instead of its own.
+        shared: Queue of receives for several queue pairs; None: a separate queue.
 
     Attributes:
         qpn: Queue pair number, which the device has chosen.
@@ -695,24 +699,18 @@ cdef class QueuePair:
             ValueError: If the queue has no room for them.
             OSError: If the device refuses them.
         """
-        cdef int error
-        cdef ibv_recv_wr *bad = NULL
-        cdef ibv_sge part
         self._open()
-        _fill_receives(
+        _post_receives(
+            self._pair,
+            NULL,
             self._receives,
             self._receive_depth,
             self._memory,
-            &part,
             count,
             first_id,
             offset,
             size_bytes,
         )
-        with nogil:
-            error = ibv_post_recv(self._pair, self._receives, &bad)
-        if error:
-            _check(error, f"cannot post after {bad - self._receives} receives")
 
     def close(self):
         """Release the queue pair."""

@@ -28,10 +28,14 @@ LIMIT_S = 900
 
 def addresses_of(number: int) -> tuple[dict[int, str], dict[int, str]]:
     """Return the addresses of both ends of the tap of a guest, by IP version."""
-    return tuple(  # type: ignore[return-value]
-        {4: f"198.18.7.{4 * number + end}", 6: f"2001:2:0:7{number or ''}::{end}"}
-        for end in (1, 2)
-    )
+
+    def of_end(end: int) -> dict[int, str]:
+        return {
+            4: f"198.18.7.{4 * number + end}",
+            6: f"2001:2:0:7{number or ''}::{end}",
+        }
+
+    return of_end(1), of_end(2)
 
 
 HOST, GUEST = addresses_of(0)

@@ -49,7 +49,7 @@ def test_receives_can_be_shared_and_memory_huge(found: Any) -> None:
     free, first, second, arrived, refused = found["shared"]
     assert free == "3"  # of 4
     assert [row[:4] for row in first] == [[40, 0, 1, 3]]
-    # The completion of its own SEND, and the SEND that arrived.
+    # Both directions: one SEND was acknowledged, and one has arrived.
     assert sorted(row[:4] for row in second) == [[1, 0, 0, 3], [41, 0, 1, 4]]
     assert arrived == "data"
     assert refused == [f"ValueError: {n} receives do not fit" for n in (1, 65)]
