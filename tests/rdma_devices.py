@@ -32,6 +32,7 @@ class Fabric:
         self.refusal: OSError | None = None
         self.huge_page_bytes = 0
         self.can_share = True
+        self.rate_limits_kbps = (0, 0)
 
 
 FABRIC = Fabric()
@@ -40,6 +41,7 @@ FABRIC = Fabric()
 class Device:
     def __init__(self, name: str) -> None:
         self.name = name
+        self.rate_limits_kbps = FABRIC.rate_limits_kbps
         FABRIC.opened += 1
 
     def close(self) -> None:

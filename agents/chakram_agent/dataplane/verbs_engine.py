@@ -2,7 +2,8 @@
 
 The replay uses it like any other ``PortEngine``.  The NIC does what a ``PortEngine``
 does otherwise: packets, acknowledgments, retransmission, pacing, congestion control.
-Windows, pacing and congestion control of the plan do not apply.
+Windows, pacing and congestion control of the plan do not apply, except that a fixed
+rate becomes the rate limit of the NIC's queue pairs.
 
 A long message leaves in pieces.  If the remote end is on a NIC, too, each piece is a
 WRITE with immediate data, so that the receiver knows how many bytes have arrived.
@@ -22,6 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import EnvironmentProblem, PlanError, RunFailed
+from chakram.foundation.units import format_rate
 from chakram.plan.bound_queue_pairs import (
     BoundPeer,
     BoundQueuePair,
@@ -48,13 +50,17 @@ from chakram_agent.dataplane.nic_queue_pair import (
     PostedMessage,
     check_sockets,
 )
+from chakram_agent.dataplane.nic_receives import (
+    SHARE_FROM,
+    PortReceives,
+    queue_depths,
+)
 
 if TYPE_CHECKING:
     from chakram.plan.plan import RankPlan, RunSettings
     from chakram.plan.port_plan import PortPlan
     from chakram.plan.transport import TransportPlan
-    from chakram.rdma.libibverbs import Device, SharedReceives
-    from chakram.rdma.libibverbs import QueuePair as DeviceQueuePair
+    from chakram.rdma.libibverbs import Device
     from chakram.records.counter_definitions import PortStatistics
     from chakram.roce.burst import Burst
     from chakram.roce.queue_pair import QueuePair
@@ -63,14 +69,6 @@ if TYPE_CHECKING:
 MORE_FOLLOWS = 0xFFFFFFFF
 """Immediate data of a piece that is not the last one of its message."""
 
-_MAX_DEPTH = 64
-_MIN_DEPTH = 4
-_QUEUE_ENTRIES = 12_000
-"""Entries of a port's completion queue, which all common devices support."""
-_RECEIVES_PER_SEND = 2
-_SHARE_FROM = 64
-"""Number of queue pairs from which they share receives, instead of having few each."""
-_SHARED_RECEIVES = 4096
 _MAX_POLLS = 16
 """Limit on polls of a call, so that a busy NIC does not delay the other work."""
 _POLLS_PER_DRAIN = 64
@@ -141,13 +139,12 @@ class VerbsEngine(PortEngine):
             for pair in rank.queue_pairs
             if pair.local_rate_bps is None
         }
-        self._shared: SharedReceives | None = None
-        self._set_depths()
+        depths = queue_depths(len(self._plans))
         slots = payload_slots(ranks, transport, settings)
-        self._may_share = len(self._plans) >= _SHARE_FROM
+        self._may_share = len(self._plans) >= SHARE_FROM
         if transport.verb == "send" and is_verified(ranks, transport, settings):
             # A receive belongs to a slot of its queue pair.
-            slots, self._may_share = self._receives, False
+            slots, self._may_share = depths.receives, False
         # Grants have no payload.
         verified = [
             qpn
@@ -156,6 +153,7 @@ class VerbsEngine(PortEngine):
         ]
         self._index_of = {qpn: index for index, qpn in enumerate(verified)}
         self._layout = PayloadLayout(slots=slots, pairs=len(verified))
+        self._receives = PortReceives(depths, self._layout, transport)
         self._planned: dict[int, QueuePair] = {}
         self._pairs: dict[int, NicQueuePair] = {}
         self._pair_of_device: dict[int, NicQueuePair] = {}
@@ -166,19 +164,9 @@ class VerbsEngine(PortEngine):
         self.bound: tuple[BoundQueuePair, ...] = ()
         self.settings: dict[str, str] = {}
         self.is_behind = False
-        self._empty_polls = self._consumed = 0
+        self._empty_polls = 0
         self._counted_before: dict[str, int] = {}
         self._open = ExitStack()
-
-    def _set_depths(self) -> None:
-        """Set how many sends and receives are posted at most on a queue pair."""
-        pairs = max(1, len(self._plans))
-        if self._shared is None:
-            depth = _QUEUE_ENTRIES // pairs // (1 + _RECEIVES_PER_SEND)
-        else:
-            depth = (_QUEUE_ENTRIES - _SHARED_RECEIVES) // pairs
-        self._depth = min(_MAX_DEPTH, max(_MIN_DEPTH, depth))
-        self._receives = 0 if self._shared else _RECEIVES_PER_SEND * self._depth
 
     # The device.
 
@@ -188,7 +176,7 @@ class VerbsEngine(PortEngine):
         Raises:
             ConfigError: If the device or the port's address does not exist.
             EnvironmentProblem: If the device has no room for the queue pairs or the
-                memory, or libibverbs is missing.
+                memory, or cannot limit their rate, or libibverbs is missing.
         """
         device = open_device(self._port.interface)
         from chakram.rdma.libibverbs import CompletionQueue, QueuePair
@@ -199,22 +187,24 @@ class VerbsEngine(PortEngine):
         if self._nic.firmware:
             self.settings["firmware"] = self._nic.firmware
         pairs = len(self._plans)
+        self._rate_kbps = self._rate_limit(device)
         self._allocate(device)
         try:
-            self._share_receives(device)
-            entries = pairs * (self._depth + self._receives)
-            if self._shared is not None:
-                entries += _SHARED_RECEIVES
-            self._completions = CompletionQueue(device, max(1, entries))
+            if self._may_share:
+                self._receives.share(device, self._memory, self._open)
+            depths = self._receives.depths
+            if depths.shared:
+                self.settings["shared_receives"] = str(depths.shared)
+            self._completions = CompletionQueue(device, max(1, depths.completions))
             self._open.callback(self._completions.close)
             for plan in self._plans.values():
                 made = QueuePair(
                     device,
                     self._memory,
                     self._completions,
-                    send_depth=self._depth,
-                    receive_depth=self._receives,
-                    shared=self._shared,
+                    send_depth=depths.sends,
+                    receive_depth=depths.receives,
+                    shared=self._receives.shared,
                 )
                 self._open.callback(made.close)
                 pair = NicQueuePair(
@@ -225,7 +215,7 @@ class VerbsEngine(PortEngine):
                     index=self._index_of.get(plan.qpn),
                     path_mtu=self._transport.path_mtu,
                     piece_bytes=PIECE_BYTES,
-                    room=self._depth,
+                    room=depths.sends,
                 )
                 self._pairs[plan.qpn] = self._pair_of_device[made.qpn] = pair
         except OSError as error:
@@ -239,6 +229,31 @@ class VerbsEngine(PortEngine):
         self._open.callback(self._view.release)
         self._view[: len(pattern())] = pattern()
         self.bound = tuple(map(self._bound, self._pairs.values()))
+
+    def _rate_limit(self, device: Device) -> int:
+        """Return the rate limit of each queue pair in kbit/s; 0: none.
+
+        Raises:
+            EnvironmentProblem: If the device cannot keep it.
+        """
+        if self._transport.congestion_control != "fixed_rate":
+            return 0
+        rate_bps = dict(self._transport.congestion_parameters)["rate_bps"]
+        lowest, highest = device.rate_limits_kbps
+        if lowest <= rate_bps // 1000 <= highest:
+            self.settings["rate_limit"] = format_rate(rate_bps)
+            return rate_bps // 1000
+        limits = (
+            f"only from {format_rate(1000 * lowest)} to {format_rate(1000 * highest)}"
+            if highest
+            else "not at all, as it has no packet pacing"
+        )
+        raise EnvironmentProblem(
+            self._where,
+            f"{self._nic.name} cannot limit queue pairs to {format_rate(rate_bps)}: "
+            f"{limits}",
+            "change or remove transport.congestion_control.fixed_rate",
+        )
 
     def _allocate(self, device: Device) -> None:
         """Register the memory of the port.
@@ -264,25 +279,6 @@ class VerbsEngine(PortEngine):
                 hint,
             ) from None
         self._open.callback(self._memory.close)
-
-    def _share_receives(self, device: Device) -> None:
-        """Let many queue pairs share their receives, if the device can do that.
-
-        Raises:
-            OSError: If the device refuses the receives.
-        """
-        from chakram.rdma.libibverbs import SharedReceives
-
-        if not self._may_share:
-            return
-        try:
-            self._shared = SharedReceives(device, self._memory, _SHARED_RECEIVES)
-        except OSError:
-            return
-        self._open.callback(self._shared.close)
-        self._post_unplaced(self._shared, _SHARED_RECEIVES)
-        self._set_depths()
-        self.settings["shared_receives"] = str(_SHARED_RECEIVES)
 
     def _bound(self, pair: NicQueuePair) -> BoundQueuePair:
         is_written = pair.index is not None and self._transport.verb == "write"
@@ -355,9 +351,9 @@ class VerbsEngine(PortEngine):
                 retries=min(_MAX_RETRIES, transport.retry_limit),
                 rnr_retries=transport.rnr_retry_limit,
                 rnr_timer=transport.rnr_timer,
+                rate_kbps=self._rate_kbps,
             )
-            if self._receives:
-                self._post_receives(pair, self._receives)
+            self._receives.post(pair)
         except OSError as error:
             raise RunFailed(
                 self._where,
@@ -579,39 +575,7 @@ class VerbsEngine(PortEngine):
             self._taken.append(event)
             pair.received_bytes = 0
             pair.received += 1
-        if self._shared is not None:
-            self._consumed += 1
-            if self._consumed >= _SHARED_RECEIVES // 2:
-                self._post_unplaced(self._shared, self._consumed)
-                self._consumed = 0
-            return
-        pair.consumed += 1
-        if pair.consumed >= self._receives // 2:
-            self._post_receives(pair, pair.consumed)
-            pair.consumed = 0
-
-    def _post_unplaced(
-        self, queue: SharedReceives | DeviceQueuePair, count: int
-    ) -> None:
-        """Post receives without a slot, for SENDs with the room for any piece."""
-        size_bytes = PIECE_BYTES if self._transport.verb == "send" else 0
-        queue.post_receives(
-            count, 0, offset=self._layout.scratch_offset, size_bytes=size_bytes
-        )
-
-    def _post_receives(self, pair: NicQueuePair, count: int) -> None:
-        if self._transport.verb != "send" or pair.index is None:
-            self._post_unplaced(pair.device, count)
-        else:
-            for _ in range(count):
-                slot = pair.next_slot
-                pair.next_slot = (slot + 1) % self._layout.slots
-                pair.device.post_receives(
-                    1,
-                    slot,
-                    offset=self._layout.slot_offset(pair.index, slot),
-                    size_bytes=self._layout.piece_bytes,
-                )
+        self._receives.consume(pair)
 
     def _wrong_packets(self, pair: NicQueuePair, number: int, size_bytes: int) -> int:
         """Return how many packets of the last piece have a wrong payload.

@@ -12,6 +12,7 @@ class Device:
     name: str
     firmware: str
     max_message_bytes: int
+    rate_limits_kbps: tuple[int, int]
     path_mtu: int
     is_ethernet: bool
     is_active: bool
@@ -71,6 +72,7 @@ class QueuePair:
         retries: int = 7,
         rnr_retries: int = 7,
         rnr_timer: int = 12,
+        rate_kbps: int = 0,
     ) -> None: ...
     def post(self, rows: Buffer) -> None: ...
     def post_receives(

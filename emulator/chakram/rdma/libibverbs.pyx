@@ -95,6 +95,7 @@ cdef class Device:
         name: Name of the device.
         firmware: Version of its firmware.
         max_message_bytes: Maximum size of a message.
+        rate_limits_kbps: Lowest and highest rate limit of a queue pair; zeros: none.
         path_mtu: Active MTU of InfiniBand, in bytes of payload.
         is_ethernet: Whether the link is Ethernet, i.e. the device speaks RoCE.
         is_active: Whether the port is active.
@@ -109,6 +110,7 @@ cdef class Device:
     cdef readonly str name, firmware
     cdef readonly int64_t max_message_bytes
     cdef readonly int path_mtu
+    cdef readonly tuple rate_limits_kbps
     cdef readonly bint is_ethernet, is_active
 
     def __cinit__(self, str name):
@@ -131,6 +133,7 @@ cdef class Device:
         if self._pd is NULL:
             _failed(f"{name}: no protection domain")
         cdef ibv_device_attr attributes
+        cdef ibv_device_attr_ex extended
         cdef ibv_port_attr port
         memset(&port, 0, sizeof(port))
         _check(ibv_query_device(self._context, &attributes), f"cannot query {name}")
@@ -140,6 +143,15 @@ cdef class Device:
         self.path_mtu = 128 << port.active_mtu
         self.is_ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET
         self.is_active = port.state == IBV_PORT_ACTIVE
+        self.rate_limits_kbps = (0, 0)
+        memset(&extended, 0, sizeof(extended))
+        if not ibv_query_device_ex(self._context, NULL, &extended):
+            pacing = extended.packet_pacing_caps
+            if pacing.supported_qpts & 1 << IBV_QPT_RC:
+                self.rate_limits_kbps = (
+                    pacing.qp_rate_limit_min,
+                    pacing.qp_rate_limit_max,
+                )
 
     cdef int _open(self) except -1:
         """Raise ValueError if this is closed."""
@@ -568,6 +580,7 @@ cdef class QueuePair:
         retries=7,
         rnr_retries=7,
         rnr_timer=12,
+        rate_kbps=0,
     ):
         """Connect the queue pair to another one, so that both can send.
 
@@ -585,11 +598,13 @@ cdef class QueuePair:
             retries: Number of retries after timeouts and NAKs.
             rnr_retries: Number of retries after RNR NAKs; 7: no limit.
             rnr_timer: Code of the delay in RNR NAKs (InfiniBand, table 45).
+            rate_kbps: Rate limit, which the device enforces; 0: none.
 
         Raises:
             OSError: If the device refuses the attributes.
         """
         cdef ibv_qp_attr attributes
+        cdef ibv_qp_rate_limit_attr limit
         cdef bytes raw = _raw_gid(remote_gid)
         self._open()
         self._remote_address = remote_address
@@ -631,6 +646,13 @@ cdef class QueuePair:
             ),
             f"the queue pair cannot send to {remote_gid}",
         )
+        if rate_kbps:
+            memset(&limit, 0, sizeof(limit))
+            limit.rate_limit = rate_kbps
+            _check(
+                ibv_modify_qp_rate_limit(self._pair, &limit),
+                f"the queue pair cannot be limited to {rate_kbps} kbit/s",
+            )
 
     def post(self, const int64_t[::1] rows):
         """Post a list of work requests in one call.

@@ -39,6 +39,20 @@ cdef extern from "infiniband/verbs.h" nogil:
     struct ibv_device_attr:
         char[64] fw_ver
 
+    struct ibv_packet_pacing_caps:
+        uint32_t qp_rate_limit_min
+        uint32_t qp_rate_limit_max
+        uint32_t supported_qpts
+
+    struct ibv_device_attr_ex:
+        ibv_packet_pacing_caps packet_pacing_caps
+
+    struct ibv_query_device_ex_input:
+        pass
+
+    struct ibv_qp_rate_limit_attr:
+        uint32_t rate_limit
+
     struct ibv_port_attr:
         int state
         int active_mtu
@@ -145,6 +159,10 @@ cdef extern from "infiniband/verbs.h" nogil:
     ibv_context *ibv_open_device(ibv_device *)
     int ibv_close_device(ibv_context *)
     int ibv_query_device(ibv_context *, ibv_device_attr *)
+    int ibv_query_device_ex(
+        ibv_context *, ibv_query_device_ex_input *, ibv_device_attr_ex *
+    )
+    int ibv_modify_qp_rate_limit(ibv_qp *, ibv_qp_rate_limit_attr *)
     int ibv_query_port(ibv_context *, uint8_t, ibv_port_attr *)
     int ibv_query_gid(ibv_context *, uint8_t, int, ibv_gid *)
     ibv_pd *ibv_alloc_pd(ibv_context *)

@@ -56,12 +56,17 @@ def test_receives_can_be_shared_and_memory_huge(found: Any) -> None:
 
 
 def test_wrong_use_is_refused_and_nothing_leaks(found: Any) -> None:
-    unknown, outside, many, receives, memory = found["refused"]
+    unknown, outside, many, receives, memory, rate = found["refused"]
     assert unknown == "LookupError: mlx5_9"
     assert outside == "ValueError: row 0 is outside the memory region"
     assert many == "ValueError: 3 integers are no list of work requests"
     assert receives == "ValueError: 65 receives do not fit"
     assert memory.startswith("OSError: [Errno 12] no memory of 35184372088832 B")
+    assert found["rate_limits_kbps"] == [0, 0]
+    assert rate == (
+        "OSError: [Errno 95] the queue pair cannot be limited to 1000 kbit/s: "
+        "Operation not supported"
+    )
     assert found["closed"][:3] == 3 * ["ValueError: it is closed"]
     assert found["closed"][3].startswith("OSError: ")
     assert found["wrong_key"] == [

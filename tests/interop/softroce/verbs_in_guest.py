@@ -43,7 +43,12 @@ class Ends:
     """Two connected queue pairs, which write from one half of memory to the other."""
 
     def __init__(
-        self, device: Device, key: int | None = None, *, is_shared: bool = False
+        self,
+        device: Device,
+        key: int | None = None,
+        *,
+        is_shared: bool = False,
+        rate_kbps: int = 0,
     ) -> None:
         nic = find_nic(device, None)
         page_bytes = huge_page_bytes() if is_shared else 0
@@ -73,6 +78,7 @@ class Ends:
                 remote_address=self.memory.address,
                 remote_key=self.memory.remote_key if key is None else key,
                 timeout=18,
+                rate_kbps=rate_kbps,
             )
 
     def take(self, place: int, count: int) -> list[list[int]]:
@@ -164,7 +170,9 @@ def main() -> None:
         refusal(lambda: ends.pairs[0].post(work((0, 0, 2)))),
         refusal(lambda: ends.pairs[0].post_receives(DEPTH + 1, 0)),
         refusal(lambda: Memory(device, 1 << 45)),
+        refusal(lambda: Ends(device, rate_kbps=1000)),
     ]
+    found["rate_limits_kbps"] = device.rate_limits_kbps
     ends.close()
     found["closed"] = [
         refusal(lambda: ends.pairs[0].post(work((0, 0, 2, 0, -1, 1)))),

@@ -174,7 +174,7 @@ def test_a_full_queue_waits_for_the_nic_and_a_late_data_plane_is_the_generators(
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make ports with one queue pair share receives, as those with many do."""
-    monkeypatch.setattr(verbs_engine, "_SHARE_FROM", 1)
+    monkeypatch.setattr(verbs_engine, "SHARE_FROM", 1)
 
 
 @pytest.mark.usefixtures("few")
@@ -205,6 +205,43 @@ def test_receives_are_apart_where_the_device_or_verification_needs_it(
     assert ends.device.depths == {"send_depth": 64, "receive_depth": 128}
     ends.post(1, 8)
     assert received(ends.events()) == [(1, 8, 0)]
+
+
+FIXED_RATE = TransportPlan(
+    congestion_control="fixed_rate", congestion_parameters=(("rate_bps", 25_000_000),)
+)
+
+
+def test_a_fixed_rate_is_the_rate_limit_of_the_queue_pairs() -> None:
+    FABRIC.rate_limits_kbps = (1_000, 100_000_000)
+    ends = Ends(FIXED_RATE)
+    ends.connect()
+    assert ends.device.settings["rate_kbps"] == 25_000
+    assert ends.engines[0].settings["rate_limit"] == "25Mbit/s"
+
+
+@pytest.mark.parametrize(
+    ("limits_kbps", "message"),
+    [
+        ((0, 0), r"25Mbit/s: not at all, as it has no packet pacing"),
+        ((50_000, 100_000), r"only from 50Mbit/s to 100Mbit/s"),
+        ((1, 20_000), r"only from 1kbit/s to 20Mbit/s"),
+    ],
+)
+def test_a_rate_that_the_device_cannot_keep_is_refused(
+    limits_kbps: tuple[int, int], message: str
+) -> None:
+    FABRIC.rate_limits_kbps = limits_kbps
+    with pytest.raises(EnvironmentProblem, match=message):
+        Ends(FIXED_RATE)
+
+
+def test_queue_pairs_have_no_rate_limit_otherwise() -> None:
+    FABRIC.rate_limits_kbps = (1_000, 100_000_000)
+    ends = Ends()
+    ends.connect()
+    assert ends.device.settings["rate_kbps"] == 0
+    assert "rate_limit" not in ends.engines[0].settings
 
 
 def test_memory_may_have_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
