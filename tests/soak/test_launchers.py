@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.timeout(600)
+
 TIMES = int(os.environ.get("CHAKRAM_LAUNCHES", "10"))
 
 _BATCH = """\

@@ -48,6 +48,10 @@ class ProcessGroup:
         """Return whether *rank* is a member."""
         return self._guess(rank) is not None or rank in self.ranks
 
+    def lookup_cost(self, rank: int) -> int:
+        """Return how many ranks a lookup of *rank* compares."""
+        return len(self.ranks) if self._guess(rank) is None else 1
+
     def _guess(self, rank: int) -> int | None:
         """Return the position of *rank* if the group is a regular range, else None.
 

@@ -2,7 +2,7 @@
 
 Messages contain columns as bytes, so decoding a column only copies it. The decoder
 checks the programs. A short message may refer to the same columns, groups and splits
-many times, so the limits apply to the total size of all programs.
+many times, so the limits apply to the total cost of all programs.
 """
 
 from __future__ import annotations
@@ -291,8 +291,8 @@ def decode_programs(
             _MAX_ALL_DEPENDENCIES,
         ),
         (
-            "members of groups",
-            lambda each: sum(len(group.ranks) for group in each.groups),
+            "members of groups to compare",
+            lambda each: sum(group.lookup_cost(each.rank) for group in each.groups),
             _MAX_ALL_MEMBERS,
         ),
         (

@@ -297,12 +297,12 @@ def test_errors_in_a_plan_are_named(job: plan_pb.SavedJob, told: str) -> None:
         (
             _job(
                 columns=[row()],
-                groups=[pb.ProcessGroup(name="g", ranks=range(2**17))],
+                groups=[pb.ProcessGroup(name="g", ranks=[2**17, *range(2**17 - 1)])],
                 programs=[
                     pb.RankProgram(rank=rank, groups=[0]) for rank in range(2**11 + 1)
                 ],
             ),
-            "268566528 members of groups in total, but at most 268435456 are allowed",
+            "members of groups to compare in total, but at most 268435456 are allowed",
         ),
         (
             _job(
@@ -319,3 +319,14 @@ def test_programs_too_expensive_to_check_are_refused(
 ) -> None:
     with pytest.raises(PlanError, match=told):
         decode(whole(plan_pb.PlanFile(jobs=[job])), where="f")
+
+
+def test_many_ranks_may_share_large_regular_groups() -> None:
+    count = 2**14 + 1
+    job = _job(
+        columns=[row()],
+        groups=[pb.ProcessGroup(name="g", ranks=range(count))],
+        programs=[pb.RankProgram(rank=rank, groups=[0]) for rank in range(count)],
+    )
+    decoded = decode(whole(plan_pb.PlanFile(jobs=[job])), where="f")
+    assert len(decoded.jobs[0].programs) == count
