@@ -442,7 +442,7 @@ def documents_of(
             )
             for size in sizes
         ]
-        name = re.sub(r"[^A-Za-z0-9_]+", "-", f"{test.name} {job} {algorithm}")
+        name = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{test.name} {job} {algorithm}")
         documents[f"{name.strip('-')}-{nranks}"] = document(
             test,
             [rows],

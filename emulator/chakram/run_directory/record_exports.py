@@ -132,7 +132,7 @@ def _csv(table: pa.Table) -> bytes:
 class _Place(NamedTuple):
     """Node and interface of a port in ns-3's numbering.
 
-    Hosts have the first node numbers. Interfaces start with 1.
+    Hosts have the first node numbers, those of their ports. Interfaces start with 1.
     """
 
     node: int
@@ -152,13 +152,17 @@ def _places(results: RunResults) -> dict[str, _Place]:
         raise ResultsError(
             str(results.path), "does not list its ports", results.incomplete
         )
-    hosts = [
+    hosts = dict.fromkeys(
         each["port"].partition(":")[0]
         for each in links
         if each["port"] and (each["kind"], each["direction"]) == ("host", "up")
-    ]
+    )
     nodes = dict.fromkeys([*hosts, *(port.partition(":")[0] for port in ports)])
     number_of = {node: number for number, node in enumerate(nodes)}
+    # Links may have another order than the ports of hosts, whose numbers fct.txt has.
+    known = {each.host: each.number for each in results.ports() if each.host in hosts}
+    free = iter(sorted({*range(len(hosts))} - {*known.values()}))
+    number_of |= {node: known[node] if node in known else next(free) for node in hosts}
     used: Counter[str] = Counter()
     found = {}
     for port in ports:
@@ -169,14 +173,22 @@ def _places(results: RunResults) -> dict[str, _Place]:
     return found
 
 
-def _samples(results: RunResults, *names: str) -> tuple[list[dict[str, Any]], int]:
+def _samples(results: RunResults, name: str) -> tuple[list[dict[str, Any]], int]:
     """Return samples of links by time, and the time of the first measured message.
+
+    The samples have a value of column *name*. Their class is None if they are of all
+    classes of a port.
 
     Raises:
         ResultsError: If there are no samples, or no measured message.
     """
-    columns = ["time_ns", "port", "traffic_class", *names]
-    table = results.table("link_samples", *columns).drop_null()
+    columns = ["time_ns", "port", "traffic_class", name]
+    table = results.table("link_samples", *columns).filter(pc.field(name).is_valid())
+    # A switch may count all classes together, and each of them as well.
+    is_whole = pc.is_null(table["traffic_class"])
+    names = table["port"].cast(pa.string())
+    has_whole = pc.is_in(names, pc.unique(names.filter(is_whole)))
+    table = table.filter(pc.or_(is_whole, pc.invert(has_whole)))
     # Even runs without sampling have a final sample.
     if pc.count_distinct(table["time_ns"]).as_py() < 2:
         raise ResultsError(
@@ -209,7 +221,7 @@ def queue_lengths(results: RunResults) -> list[ns3.QueueLength]:
     """
     rows, begin_ns = _samples(results, "queue_bytes")
     places, dilation = _places(results), results.manifest.dilation
-    waiting: dict[_Place, dict[int, int]] = defaultdict(dict)
+    waiting: dict[_Place, dict[int | None, int]] = defaultdict(dict)
     found = []
     for time_ns, changed in groupby(rows, key=lambda row: row["time_ns"]):
         for row in changed:
@@ -238,7 +250,7 @@ def pause_events(results: RunResults) -> list[ns3.PauseEvent]:
     """
     rows, begin_ns = _samples(results, "paused_ns")
     places, dilation = _places(results), results.manifest.dilation
-    before: dict[tuple[str, int], tuple[int, int, bool]] = {}
+    before: dict[tuple[str, int | None], tuple[int, int, bool]] = {}
     found = []
 
     def tell(time_ns: int, port: str, pauses: bool) -> None:

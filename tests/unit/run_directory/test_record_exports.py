@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +19,7 @@ import chakram
 from chakram.analysis.comparison import compare
 from chakram.analysis.comparison_inputs import read_side
 from chakram.cli import main
+from chakram.console.nccl_tests_output import documents_of
 from chakram.formats.nccl_tests import TESTS, read_nccl_json
 from chakram.formats.ns3 import (
     read_flow_times,
@@ -203,7 +205,9 @@ def test_run_without_messages_is_reported(run: chakram.Results, tmp_path: Path) 
             export(results)
 
 
-def incast(tmp_path: Path, **changes: Any) -> chakram.Results:
+def incast(
+    tmp_path: Path, *, overrides: dict[str, Any] | None = None, **changes: Any
+) -> chakram.Results:
     trace = {"synth": "incast", "ranks": 4, "fan_in": 3, "size": "256KiB"}
     experiment = {
         "version": 1,
@@ -221,7 +225,9 @@ def incast(tmp_path: Path, **changes: Any) -> chakram.Results:
         "records": {"sample_bin": "1us"},
         "predict": [],
     }
-    return chakram.simulate({**experiment, **changes}, runs=tmp_path / "runs")
+    return chakram.simulate(
+        {**experiment, **changes}, set=overrides, runs=tmp_path / "runs"
+    )
 
 
 def test_exported_queues_and_pauses_equal_the_samples(tmp_path: Path) -> None:
@@ -294,3 +300,75 @@ def test_samples_of_an_unknown_port_are_refused(tmp_path: Path) -> None:
     pq.write_table(links.filter(pc.field("port") != "s0:h0"), path)
     with pytest.raises(RunDirectoryError, match="names port 's0:h0'"):
         queue_lengths(open_run(results.path))
+
+
+def test_samples_of_all_classes_together_are_exported(tmp_path: Path) -> None:
+    results = incast(tmp_path)
+    file = results.path / "link_samples.parquet"
+    table = pq.read_table(file)
+    paused = table.filter(pc.field("paused_ns") > 0)["traffic_class"][0]
+    table = table.filter(pc.field("traffic_class") == paused)
+    pq.write_table(table, file)
+    expected = queue_lengths(results), pause_events(results)
+    assert all(expected)
+    at = table.column_names.index("traffic_class")
+    nulls = pa.nulls(table.num_rows, pa.int32())
+    whole = table.set_column(at, table.field(at), nulls)
+    # A switch may also count each class.
+    for samples in (whole, pa.concat_tables([table, whole])):
+        pq.write_table(samples, file)
+        found = open_run(results.path)
+        assert (queue_lengths(found), pause_events(found)) == expected
+
+
+def test_hosts_have_the_same_numbers_in_all_exports(tmp_path: Path) -> None:
+    hosts = ["a", "spare", "b", "c", "d"]
+    results = incast(
+        tmp_path,
+        overrides={
+            "fabric.topology": {
+                "graph": {
+                    "hosts": hosts,
+                    "switches": ["s"],
+                    "links": [{"ends": [host, "s"]} for host in [*hosts[1:], "a"]],
+                }
+            },
+            "jobs[0].placement": {"ports": [0, 2, 3, 4]},
+        },
+    )
+    names = {
+        str(each.port).partition(":")[0] for each in results.links() if each.pauses
+    }
+    paused = {each.node for each in pause_events(results)}
+    assert paused == {hosts.index(name) for name in names}
+    assert paused < {each.src for each in flow_times(results)}
+    assert {each.node for each in queue_lengths(results)} == {5}
+
+
+def test_missing_files_are_noted(
+    run: chakram.Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    (tmp_path / "run" / "links.parquet").unlink()
+    exported("links", tmp_path / "run", tmp_path)
+    assert (
+        "note: files of the run are missing: links.parquet" in capsys.readouterr().out
+    )
+
+
+def test_jobs_with_similar_names_have_separate_documents(tmp_path: Path) -> None:
+    job = EXPERIMENT["jobs"][0]
+    jobs = [
+        {**job, "name": name, "placement": {"ports": ports}}
+        for name, ports in (("j.1", [0, 1, 2, 3]), ("j-1", [4, 5, 6, 7]))
+    ]
+    results = chakram.simulate(
+        {**EXPERIMENT, "jobs": jobs},
+        set={
+            "fabric.topology.single_switch.hosts": 8,
+            "simulation.level": "message",
+        },
+        runs=tmp_path,
+    )
+    documents, _ = documents_of(results, version="1")
+    assert len(documents) == 4

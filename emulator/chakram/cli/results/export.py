@@ -60,8 +60,12 @@ def _results_of(
 
 
 def _notes(results: RunResults) -> list[str]:
-    """Return a note if the run is incomplete, else nothing."""
-    return [results.incomplete] if results.incomplete else []
+    """Return notes on what the run or its directory lacks."""
+    gone = results.missing()
+    return [
+        *([results.incomplete] if results.incomplete else []),
+        *([f"files of the run are missing: {', '.join(gone)}"] if gone else []),
+    ]
 
 
 def _refuse(out: Path, names: Iterable[str], *, force: bool) -> None:
