@@ -175,8 +175,7 @@ def _answer(runs: _Runs) -> page.Answer:
     """Return the answer: verdict, iteration times and collectives of all runs."""
     tiles = []
     for letter, data in runs.items():
-        known = data.summary.iterations
-        longest = max(known, key=lambda each: each.mean_ns, default=None)
+        longest = data.summary.longest
         tiles.append(
             page.Tile(
                 "" if longest is None else format_time(longest.mean_ns),

@@ -279,6 +279,13 @@ class RunManifest:
             (reading.uncertainty_ns for reading in self.clocks.values()), default=0
         )
 
+    @property
+    def background_jobs(self) -> frozenset[str]:
+        """Jobs that repeat until all other jobs have ended."""
+        return frozenset(
+            name for name, job in self.jobs.items() if job.get("iterations", 1) is None
+        )
+
 
 def ended_by_preflight(manifest: RunManifest) -> bool:
     """Return whether a run ended because its preflight failed."""

@@ -403,6 +403,7 @@ class RunResults:
             transport=self.message_transport(),
             generator=manifest.generator,
             traffic=self.traffic(),
+            background=manifest.background_jobs,
         )
 
     def traffic(self) -> Traffic | None:

@@ -25,8 +25,8 @@ class RunFigures:
         iterations: Number of iterations that all ranks of their job completed, over all
             jobs.
         iteration_ns: Median duration of these iterations of the job where it is
-            longest, from first start to last end over the ranks of the job. None
-            without iterations.
+            longest, from first start to last end over the ranks of the job. Background
+            jobs do not count. None without iterations.
         busbw: Bus bytes of finished collectives and messages divided by the sum of
             their times, in bytes per second. None without collectives and messages.
         retransmitted_share: Fraction of packets that are retransmissions. None without
@@ -105,7 +105,14 @@ def _listed(results: RunResults) -> ListedRun:
         figures=RunFigures(
             ranks=ranks,
             iterations=sum(map(len, iterations_ns.values())),
-            iteration_ns=max(map(median, iterations_ns.values()), default=None),
+            iteration_ns=max(
+                (
+                    median(times_ns)
+                    for job, times_ns in iterations_ns.items()
+                    if job not in results.manifest.background_jobs
+                ),
+                default=None,
+            ),
             busbw=busbw,
             retransmitted_share=retransmitted_share,
         ),

@@ -46,7 +46,7 @@ fabric.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +160,8 @@ class Measurements:
     """Health of the traffic generator by agent."""
     traffic: Traffic | None = None
     """Counters of the queue pairs, or None if unknown."""
+    background: Collection[str] = ()
+    """Jobs that repeat until all other jobs have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +257,10 @@ class RankSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationSummary:
-    """Times of the measured iterations of one job, over all its ranks."""
+    """Times of the measured iterations of one job, over all its ranks.
+
+    A background job repeats until all other jobs have ended.
+    """
 
     job: str
     iterations: int
@@ -264,6 +269,7 @@ class IterationSummary:
     p99_ns: float
     max_ns: float
     cv: float | None
+    is_background: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +363,12 @@ class Summary:
         if not total_ns:
             return None
         return sum(time_ns * deviation for time_ns, deviation in weighted) / total_ns
+
+    @property
+    def longest(self) -> IterationSummary | None:
+        """Iterations of the job that takes longest, without background jobs."""
+        own = (each for each in self.iterations if not each.is_background)
+        return max(own, key=lambda each: each.mean_ns, default=None)
 
     @property
     def is_counted(self) -> bool:

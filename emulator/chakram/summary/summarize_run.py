@@ -115,7 +115,7 @@ def summarize_run(
         banners=banners(facts, judged, unfinished, generator, remedy),
         rows=rows,
         average_busbw=sum(bandwidths) / len(bandwidths) if bandwidths else None,
-        iterations=_iterations(measurements.ranks, facts.dilation),
+        iterations=_iterations(measurements),
         slips=_slips(complete, facts.dilation),
         ranks=_ranks(measurements.ranks, facts.dilation),
         links=tuple(_undilated(link, facts.dilation) for link in measurements.links),
@@ -390,9 +390,8 @@ def _variation(times_ns: Sequence[int]) -> float | None:
     return coefficient_of_variation(times_ns) if len(times_ns) > 1 else None
 
 
-def _iterations(
-    records: Sequence[RankRecord], dilation: int
-) -> tuple[IterationSummary, ...]:
+def _iterations(measurements: Measurements) -> tuple[IterationSummary, ...]:
+    records, dilation = measurements.ranks, measurements.facts.dilation
     bounds = spans(
         ((r.job, r.iteration), r.start_ns, r.end_ns) for r in records if r.measured
     )
@@ -406,6 +405,7 @@ def _iterations(
             p99_ns=percentile(times_ns, 99) / dilation,
             max_ns=max(times_ns) / dilation,
             cv=_variation(times_ns),
+            is_background=job in measurements.background,
         )
         for job, times_ns in sorted(by_job.items())
     )

@@ -116,7 +116,7 @@ class CellResult:
     """Result of a cell over all repetitions.
 
     ``generator_bound_share`` is a share of collectives. The other shares are shares of
-    packets. ``iteration`` is the iteration time of the job with the longest iterations.
+    packets. ``iteration`` is the iteration time of ``longest_iteration``.
     ``difference`` is the difference from the baseline, or None without a baseline.
     """
 
@@ -203,13 +203,15 @@ def _share(
     return sum(each[name] or 0 for each in documents) / packets if packets else None
 
 
+def longest_iteration(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the iterations of the job that takes longest, without background jobs."""
+    own = (each for each in document["iterations"] if not each.get("is_background"))
+    return max(own, key=lambda each: each["mean_ns"], default=None)
+
+
 def _iteration(cell: Cell, documents: Sequence[Mapping[str, Any]]) -> Times | None:
-    """Return the time of the job with the longest iterations."""
-    found = [
-        max(each["iterations"], key=lambda one: one["mean_ns"])
-        for each in documents
-        if each["iterations"]
-    ]
+    """Return the iteration time of a cell."""
+    found = [one for each in documents if (one := longest_iteration(each))]
     if not found:
         return None
     exact = cell.world == SIMULATE

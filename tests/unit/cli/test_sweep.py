@@ -167,6 +167,33 @@ def test_it_goes_on_where_it_was_cut(
     assert len(changed) == 2
 
 
+def test_time_of_a_cell_is_not_that_of_a_background_job(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = """\
+  - name: load
+    repeat: until_others_end
+    trace:
+      synth: collectives
+      ranks: 4
+      streams: {op: all_reduce, size: 1MiB}
+    compute: {from: none}
+collectives:"""
+    text = EXPERIMENT.replace("collectives: {", f"{load} {{").replace(
+        "hosts: 4", "hosts: 8"
+    )
+    (folder / "base.yaml").write_text(text.replace("measured: 2", "measured: 90"))
+    (folder / "suite.yaml").write_text("version: 1\nname: one\nbase: base.yaml\n")
+    (cell,) = sweep(capsys)["cells"]
+    outcome = json.loads(Path("sweeps/one/cells/0000-0.json").read_text())
+    means = {each["job"]: each["mean_ns"] for each in outcome["document"]["iterations"]}
+    assert means["load"] > means["j"]
+    assert cell["iteration_ns"] == means["j"]
+    assert main(["runs", "sweeps/one/runs", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["runs"]
+    assert listed["iteration_ns"] == pytest.approx(means["j"], rel=0.2)
+
+
 @pytest.mark.slow
 def test_shards_and_processes_come_to_what_one_process_comes_to(
     folder: Path, whole: Path, capsys: pytest.CaptureFixture[str]

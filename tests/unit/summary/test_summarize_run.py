@@ -530,3 +530,13 @@ def test_drops_belong_to_hosts_whatever_the_names_of_switches() -> None:
     assert found is not None
     assert [each.drops for each in found.senders] == [3, None]
     assert [each.drops for each in found.receivers] == [4, 5]
+
+
+def test_longest_iterations_are_not_those_of_a_background_job() -> None:
+    made = measurements(run())
+    summary = summarize_run(made)
+    assert summary.longest == summary.iterations[0]
+    assert not summary.iterations[0].is_background
+    summary = summarize_run(replace(made, background=("moe",)))
+    assert summary.longest is None
+    assert summary.iterations[0].is_background

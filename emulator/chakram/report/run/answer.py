@@ -134,14 +134,15 @@ def _verdict(
         yield Markup(text).format(summary.facts.status)
     if data.end is not None:
         yield Markup("It ended because {}.").format(str(data.end))
-    longest = max(summary.iterations, key=lambda each: each.mean_ns, default=None)
+    longest = summary.longest
     if longest is None:
         yield Markup("No iteration was measured.")
     else:
         known = sorted(summary.iterations, key=lambda each: -each.mean_ns)
         others = Markup("").join(
             Markup(", of {} <b>{}</b>").format(each.job, time_text(each.mean_ns))
-            for each in known[1:]
+            for each in known
+            if each is not longest
         )
         yield Markup("One iteration{} takes <b>{}</b>{}{}.").format(
             f" of {longest.job}" if others else "",
@@ -199,7 +200,7 @@ def _compared(data: RunData) -> str:
 
 def _tiles(data: RunData, rows: Sequence[ReportRow]) -> list[Tile]:
     summary = data.summary
-    longest = max(summary.iterations, key=lambda each: each.mean_ns, default=None)
+    longest = summary.longest
     time, n = "", ""
     if longest is not None:
         job = f" of {longest.job}" if len(summary.iterations) > 1 else ""

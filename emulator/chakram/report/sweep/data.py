@@ -14,7 +14,7 @@ from chakram.report.blocks import Link
 from chakram.summary.bandwidth import coefficient_of_variation
 from chakram.summary.run_summary import SIMULATE
 from chakram.sweep.folder import collect, read_sweep, reason_of
-from chakram.sweep.tables import CellResult, cell_results
+from chakram.sweep.tables import CellResult, cell_results, longest_iteration
 
 CASE = "case"
 """Name of the axis whose values are the suite's cases."""
@@ -30,9 +30,8 @@ class SuiteRun(NamedTuple):
 
     @property
     def iteration(self) -> Mapping[str, Any] | None:
-        """Iteration times of the job with the longest mean iteration."""
-        found = self.document["iterations"]
-        return max(found, key=lambda one: one["mean_ns"]) if found else None
+        """Iteration times of the job that takes longest."""
+        return longest_iteration(self.document)
 
     @property
     def rows(self) -> Iterator[Mapping[str, Any]]:
