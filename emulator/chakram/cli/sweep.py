@@ -160,7 +160,7 @@ def _incomplete(
         f"--merge {' '.join(map(str, merge))}",
         f"{len(missing)} of {nruns} results are missing: {names}"
         + (" and more" if len(missing) > 3 else ""),
-        "run their shards, with the same suite and experiment",
+        "run their shards, with the same suite, experiment and version of Chakram",
     )
 
 
@@ -171,8 +171,7 @@ def _written(
     from chakram.sweep.tables import cell_results, rows, write_rows
 
     results = cell_results(plan.cells, outcomes)
-    paths = write_rows(folder, rows(plan.cells, outcomes)) if outcomes else []
-    return results, paths
+    return results, write_rows(folder, rows(plan.cells, outcomes))
 
 
 def _part(text: str) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from chakram import __version__
 from chakram.config.experiment import load_experiment
 from chakram.foundation.errors import ConfigError
 from chakram.settings.quantities import Model, Name, Whole
@@ -116,9 +117,13 @@ class Plan:
         return {**cell.overrides, "seed": str(cell.seed + repetition)}
 
     def digest(self, cell: Cell, repetition: int) -> str:
-        """Return a digest of all inputs of a cell, to match stored results."""
+        """Return a digest of all inputs of a cell, to match stored results.
+
+        Another version of Chakram may give other results, so it is an input as well.
+        """
         made_of = [
-            self.base_digest, cell.world, self.overrides(cell, repetition), repetition,
+            __version__, self.base_digest, cell.world,
+            self.overrides(cell, repetition), repetition,
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
 

@@ -167,6 +167,21 @@ def test_it_goes_on_where_it_was_cut(
     assert len(changed) == 2
 
 
+def test_results_of_another_version_are_not_reused(
+    folder: Path,
+    whole: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(whole, folder / "sweeps/sizes")
+    monkeypatch.setattr("chakram.config.suite.__version__", "0.0.1")
+    capsys.readouterr()
+    assert main(["sweep", "suite.yaml", "--merge", "sweeps/sizes", "--out", "all"]) == 2
+    assert "16 of 16 results are missing" in capsys.readouterr().err
+    assert main(["sweep", "suite.yaml", "--shard", "1/16"]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_time_of_a_cell_is_not_that_of_a_background_job(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +207,16 @@ collectives:"""
     assert main(["runs", "sweeps/one/runs", "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["runs"]
     assert listed["iteration_ns"] == pytest.approx(means["j"], rel=0.2)
+
+
+def test_files_of_a_sweep_do_not_keep_outdated_rows(folder: Path, whole: Path) -> None:
+    shutil.copytree(whole, folder / "sweeps/sizes")
+    (folder / "suite.yaml").write_text(
+        "version: 1\nname: sizes\nbase: base.yaml\n"
+        "cases: [{name: gone, set: {jobs.0.trace: {path: gone}}}]\n"
+    )
+    assert main(["sweep", "suite.yaml"]) == 4
+    assert json.loads(Path("sweeps/sizes/results.json").read_text()) == []
 
 
 @pytest.mark.slow
