@@ -421,6 +421,15 @@ def test_what_a_run_left_behind_does_not_hold_the_fabric(tmp_path: Path) -> None
         assert service.wait(service.submit())["state"] == "done"
 
 
+def test_idle_connections_do_not_lock_others_out(service: Service) -> None:
+    host, _, port = service.address.rpartition("/")[2].rpartition(":")
+    with contextlib.ExitStack() as stack:
+        for number in range(450):
+            idle = stack.enter_context(socket.create_connection((host, int(port))))
+            idle.sendall(b"GET / HTTP/1.1\r\n" * (number % 2))
+        assert service.ask("/login")[0] == 200
+
+
 def test_an_idle_service_uses_hardly_any_time(service: Service) -> None:
     wait_until(lambda: service.json("/fabrics")["in_use"] == {}, "the end of all runs")
     before = ticks_of(service.process.pid)

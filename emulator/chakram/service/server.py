@@ -16,8 +16,10 @@ import uvicorn
 from chakram.foundation.errors import ConfigError, PortInUse, RunDirectoryError
 from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.ip_addresses import is_loopback
+from chakram.foundation.open_files import allow_descriptors
 from chakram.service.access import Tokens
 from chakram.service.application import Application
+from chakram.service.connections import Connection, limit_tls
 from chakram.service.job_queue import JOBS, JobQueue
 from chakram.service.otg_engine import OtgEngine
 from chakram.service.otg_server import open_grpc
@@ -28,6 +30,8 @@ from chakram.service.submissions import FABRICS, fabric_names
 DATABASE = "service.sqlite"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SHUTDOWN_S = 3
+_DESCRIPTORS = 4096
+"""Number of connections that may be open beside the files of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +139,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
     """
     settings.check()
     tokens = None if settings.tokens is None else Tokens(settings.tokens)
+    allow_descriptors(_DESCRIPTORS)
     async with contextlib.AsyncExitStack() as stack:
         _lock(settings.folder, stack)
         store = RunStore(settings.folder / DATABASE)
@@ -189,6 +194,8 @@ async def _serve(
     # After its shutdown, the server raises the signal again.
     signal.signal(signal.SIGTERM, server.handle_exit)
     worker = asyncio.create_task(queue.work(), name="queue")
+    if settings.cert is not None:
+        limit_tls(asyncio.get_running_loop())
     serving = asyncio.create_task(_answer_requests(server), name="server")
     try:
         # The server has no event for this.
@@ -231,7 +238,7 @@ def _config(settings: ServiceSettings, application: Application) -> uvicorn.Conf
         host=settings.host,
         port=settings.port,
         loop="asyncio",
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="off",
         log_level="warning",

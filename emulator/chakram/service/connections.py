@@ -1,0 +1,90 @@
+"""Connections to a service, and limits on those that send no request."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from chakram.control.waiting_room import WaitingRoom, source_of
+
+if TYPE_CHECKING:
+    import asyncio
+
+REQUEST_S = 30.0
+"""Longest time in which a request must arrive, and of a TLS handshake."""
+_SHUTDOWN_S = 3.0
+"""Longest time to wait for the end of TLS at a client."""
+
+
+def limit_tls(loop: asyncio.AbstractEventLoop) -> None:
+    """Limit the times for which later TLS servers of a loop wait for clients.
+
+    Uvicorn does not set these limits.
+    """
+    loop.create_server = partial(  # type: ignore[method-assign]
+        loop.create_server,
+        ssl_handshake_timeout=REQUEST_S,
+        ssl_shutdown_timeout=_SHUTDOWN_S,
+    )
+
+
+class Connection(H11Protocol):
+    """A connection that must not wait long for a request of its client.
+
+    Uvicorn waits without a limit. With ``limit_concurrency`` such connections, it
+    refuses all requests. Therefore, this class limits the time, and closes the oldest
+    of too many waiting connections.
+    """
+
+    _room: ClassVar[WaitingRoom[Connection]] = WaitingRoom(lambda _: True)
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(  # type: ignore[override]
+        self, transport: asyncio.Transport
+    ) -> None:
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._limit()
+
+    def data_received(self, data: bytes) -> None:
+        """Begin to answer, or wait for the rest of the request."""
+        super().data_received(data)
+        self._limit()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._limit()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._leave()
+        super().connection_lost(exc)
+
+    def _limit(self) -> None:
+        """Limit the time and the number of waiting connections."""
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is not None and not (cycle.more_body or cycle.response_complete):
+            self._leave()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(REQUEST_S, self._expire)
+            leaving = self._room.arrive(self, self._source)
+            if leaving is not None:
+                leaving.transport.abort()
+
+    def _leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._room.leave(self, source=self._source, is_trusted=False)
+
+    def _expire(self) -> None:
+        # A connection that is closing may still send the rest of an answer.
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    @property
+    def _source(self) -> str:
+        return source_of(self.client[0]) if self.client else ""
