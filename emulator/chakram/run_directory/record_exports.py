@@ -115,8 +115,19 @@ def pairs_csv(results: RunResults) -> bytes:
 
 
 def links_csv(results: RunResults) -> bytes:
-    """Return the traffic counters of each direction of every link, as CSV."""
+    """Return the traffic counters of each direction of every link, as CSV.
+
+    Raises:
+        ResultsError: If no link was counted.
+    """
     table = results.table("links")
+    if not table.num_rows:
+        raise ResultsError(
+            str(results.path),
+            "has no counters of links",
+            results.incomplete
+            or "simulate it, run it in namespaces, or set fabric.telemetry",
+        )
     own = [name for name in table.column_names if name not in ("run_id", "world")]
     return _csv(table.select(own))
 
@@ -194,8 +205,8 @@ def _samples(results: RunResults, name: str) -> tuple[list[dict[str, Any]], int]
         raise ResultsError(
             str(results.path),
             "contains no queue samples",
-            "simulate packets or use fabric.switch: model, and do not set "
-            "records.sample_bin to 0s",
+            "simulate packets, or use fabric.switch: model or fabric.telemetry, and "
+            "set records.sample_bin below the duration of the run, but not to 0s",
         )
     ports = pc.unique(table["port"].cast(pa.string())).to_pylist()
     if unknown := sorted({*ports} - {*_places(results)}):

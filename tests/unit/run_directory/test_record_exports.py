@@ -350,7 +350,9 @@ def test_missing_files_are_noted(
 ) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     (tmp_path / "run" / "links.parquet").unlink()
-    exported("links", tmp_path / "run", tmp_path)
+    with pytest.raises(ResultsError, match="has no counters of links"):
+        links_csv(open_run(tmp_path / "run"))
+    exported("p2p", tmp_path / "run", tmp_path)
     assert (
         "note: files of the run are missing: links.parquet" in capsys.readouterr().out
     )
