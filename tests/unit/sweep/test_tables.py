@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from chakram.config.suite import Cell
-from chakram.sweep.tables import cell_results, rows, write_rows
+from chakram.sweep.tables import cell_results, longest_iteration, rows, write_rows
 from tests.made_sweeps import CELLS, document_of
 
 if TYPE_CHECKING:
@@ -112,6 +112,15 @@ def test_value_of_a_cell_is_the_mean_of_its_repetitions() -> None:
     assert first.difference is None
     assert second.difference is not None
     assert second.difference.change == pytest.approx(-0.1)
+
+
+def test_time_of_a_run_is_that_of_its_longest_job_with_an_end() -> None:
+    document = document_of(0, 0)
+    longest, shorter = document["iterations"]
+    assert longest_iteration(document) == longest
+    longest["is_background"] = True
+    assert longest_iteration(document) == shorter
+    assert longest_iteration({"iterations": [longest]}) is None
 
 
 def test_one_repetition_has_the_error_that_it_states() -> None:

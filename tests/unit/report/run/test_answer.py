@@ -95,6 +95,17 @@ def test_iterations_of_several_jobs_are_named_the_longest_first(data: RunData) -
     )
 
 
+def test_iterations_of_a_background_job_are_named_last(data: RunData) -> None:
+    (one,) = data.summary.iterations
+    other = replace(one, job="load", mean_ns=2_000_000.0, is_background=True)
+    data.summary = replace(data.summary, iterations=(other, one))
+    found = answer(data, report_rows(data))
+    assert found.verdict.startswith(
+        "One iteration of moe takes <b>750.0 us</b>, of load <b>2.000 ms</b>; its "
+    )
+    assert found.tiles[0].value == "750.0 us"
+
+
 def test_charges_name_no_fault(data: RunData) -> None:
     data.why = why(("own port", "rank 1", 400_000), ("slow link", "a-b up", 50_000))
     found = answer(data, report_rows(data))
