@@ -416,8 +416,8 @@ class RunData:
     ) -> dict[str, NDArray[np.int64]] | None:
         """Return the growth of counters between samples, or None without samples.
 
-        A counter without a value does not grow. Without any value of the first counter,
-        there are no samples.
+        A counter without a value does not grow. Without any value, there are no
+        samples.
 
         Returns:
             Columns with a row per interval: the keys, ``start_ns``, ``end_ns``, the
@@ -425,7 +425,8 @@ class RunData:
         """
         found = self.results.table(table, *keys, "time_ns", *counters, *values)
         found = found.unify_dictionaries()
-        if found[counters[0]].null_count == found.num_rows:
+        named = (*counters, *values)
+        if all(found[name].null_count == found.num_rows for name in named):
             return None
         columns: dict[str, NDArray[np.int64]] = {}
         for name in (*keys, "time_ns", *counters, *values):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from chakram.cli import main
@@ -64,3 +66,19 @@ def test_series_add_up_to_what_links_have_counted(
 
 def test_without_samples_that_is_said(tmp_path: Path) -> None:
     assert "its links were not sampled" in links_over_time(simulated(tmp_path, 1, "0s"))
+
+
+def test_switches_that_count_no_marks_have_other_series(tmp_path: Path) -> None:
+    data = simulated(tmp_path)
+    expected = links_over_time(data)
+    file = data.results.path / "link_samples.parquet"
+    table = pq.read_table(file)
+    at = table.column_names.index("marked")
+    nulls = pa.nulls(table.num_rows, pa.int64())
+    pq.write_table(table.set_column(at, table.field(at), nulls), file)
+    found = links_over_time(RunData(open_run(data.results.path)))
+    assert isinstance(expected, LinksOverTime)
+    assert isinstance(found, LinksOverTime)
+    assert found.queue_max_bytes.tolist() == expected.queue_max_bytes.tolist()
+    assert found.paused.tolist() == expected.paused.tolist()
+    assert "marked" not in found.counted
