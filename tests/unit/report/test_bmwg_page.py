@@ -331,19 +331,23 @@ def test_pauses_and_queues_of_switches_are_told(
 
 
 @pytest.mark.parametrize(
-    ("klass", "why"),
-    [(3, "does not list its ports"), (-1, "contains no queue samples")],
+    ("klass", "paused_ns", "why"),
+    [
+        (3, (9, 9), "does not list its ports"),
+        (-1, (9, 9), "does not list its ports"),
+        (3, (-1, 9), "contains no queue samples"),
+    ],
 )
 def test_pauses_that_cannot_be_counted_have_a_reason(
-    tmp_path: Path, klass: int, why: str
+    tmp_path: Path, klass: int, paused_ns: tuple[int, ...], why: str
 ) -> None:
-    # It ended before its table of links, or its switches report whole ports only.
+    # It ended before its table of links, or its switches told their pauses once.
     directory = begin(tmp_path, experiment=EXPERIMENT)
     directory.begin(small_plan(), ports=("a:0", "b:0"))
     directory.add(small_rows(0))
     samples = array("q")
-    for time_ns in (1000, 2000, 3000):
-        values = {"queue_max_bytes": 5, "paused_ns": 9, "traffic_class": klass}
+    for time_ns, each_ns in zip((1000, 2000), paused_ns, strict=True):
+        values = {"queue_max_bytes": 5, "paused_ns": each_ns, "traffic_class": klass}
         samples.extend(row_of(LINK_SAMPLE_FIELDS, port=0, time_ns=time_ns, **values))
     directory.add_link_samples(samples)
     directory.finish(ended=STARTED)
