@@ -21,6 +21,7 @@ import re
 from collections import Counter as Counted
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from math import sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -35,6 +36,7 @@ from chakram.analysis.comparison import (
     Key,
     Side,
     Times,
+    differing_settings,
     stated_times,
     times_of,
 )
@@ -50,7 +52,7 @@ from chakram.foundation.errors import InputError, ResultsError
 from chakram.foundation.grouping import spans
 from chakram.run_directory.manifest import MANIFEST
 from chakram.run_directory.reader import RunResults, open_run, runs_in
-from chakram.summary.run_summary import SIMULATE, Summary
+from chakram.summary.run_summary import COMPLETE, SIMULATE, Summary
 
 _MOST_BYTES = 1 << 28
 _PARAM_FILES = "replayedCommsPerf*.json"
@@ -168,6 +170,15 @@ def side_of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
     counters = [_counters(summary) for summary in summaries]
     common = set.intersection(*map(set, counters))
     kind = "simulation" if exact else "run"
+    settings = [run_settings(results) for results in runs]
+    differing = sorted(
+        key
+        for key in {
+            key for each in settings for key in differing_settings(settings[0], each)
+        }
+        if key != "seed" and not key.startswith(("host.", "versions."))
+    )
+    mixed = f"its runs have different settings: {', '.join(differing[:4])}"
     return Side(
         name=str(path),
         kind=kind if len(runs) == 1 else f"{len(runs)} {kind}s",
@@ -186,9 +197,14 @@ def side_of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
             for name in counters[0]
             if name in common
         },
-        settings=run_settings(runs[0]),
+        settings=settings[0],
         notes=tuple(
-            dict.fromkeys(banner for summary in summaries for banner in summary.banners)
+            dict.fromkeys(
+                (
+                    *([mixed] if differing else []),
+                    *(each for summary in summaries for each in summary.banners),
+                )
+            )
         ),
     )
 
@@ -318,11 +334,19 @@ def _counters(summary: Summary) -> dict[str, Counter]:
         found["generator-bound collectives"] = Counter(share, "%")
     if summary.uplinks is not None:
         found["busiest uplink over mean"] = Counter(summary.uplinks.max_over_mean, "")
+    if summary.facts.status != COMPLETE:
+        return found
+    # Links also count warm-up, and runs may differ in iterations.
+    iterations = max(1, summary.facts.warmup + summary.facts.measured)
     for link in summary.links:
         name = f"{link.link} {link.direction}"
-        found[f"MB through {name}"] = Counter(link.bytes / 1e6, "")
+        found[f"MB per iteration through {name}"] = Counter(
+            link.bytes / 1e6 / iterations, ""
+        )
         if link.drops is not None:
-            found[f"drops at {name}"] = Counter(link.drops, "")
+            found[f"drops per iteration at {name}"] = Counter(
+                link.drops / iterations, ""
+            )
     return found
 
 
@@ -336,17 +360,43 @@ def _of_document(document: Mapping[str, Any], source: str) -> Side:
         times[key] = stated_times(
             each["mean_ns"], each["cv"], each["iterations"], exact=exact
         )
+    # Rows of several jobs and algorithms are one quantity.
+    rows: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
     for row in document["results"]:
         if row["collective"] != CollectiveOp.BARRIER:
-            key = ("size", row["collective"], row["nranks"], row["size"])
-            times[key] = stated_times(
-                row["time_ns"], row["cv"], row["samples"], exact=exact
-            )
+            rows["size", row["collective"], row["nranks"], row["size"]].append(row)
+    for key, some in rows.items():
+        times[key] = _pooled(some, exact=exact)
     return Side(
         name=source,
         kind="simulation" if exact else "run",
         times=times,
         notes=tuple(document["run"].get("banners", ())),
+    )
+
+
+def _pooled(rows: Sequence[Mapping[str, Any]], *, exact: bool) -> Times:
+    """Return the statistics of all samples of some rows of a document.
+
+    The error is that of a mean over rows whose numbers of samples are given.
+    """
+    found = [
+        stated_times(row["time_ns"], row["cv"], row["samples"], exact=exact)
+        for row in rows
+    ]
+    count = sum(each.samples for each in found)
+    errors = [
+        None if each.error_ns is None else each.error_ns * each.samples / count
+        for each in found
+    ]
+    known = [each for each in errors if each is not None]
+    return Times(
+        sum(each.mean_ns * each.samples for each in found) / count,
+        sqrt(sum(each**2 for each in known)) if len(known) == len(errors) else None,
+        sum(each.freedom for each in found),
+        found[0].cv if len(found) == 1 else None,
+        count,
+        sum(row.get("per_iteration") or 1 for row in rows),
     )
 
 

@@ -236,9 +236,15 @@ def _incomplete(which: str, document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a note if a run is incomplete, else an empty tuple."""
     facts = document["run"]
     found = incomplete(facts.get("status", COMPLETE), facts.get("reason"))
+    gone = [
+        f"{which}: {each}"
+        for each in facts.get("banners", ())
+        if each.startswith("FILES ARE MISSING")
+    ]
     if found is None:
-        return ()
-    return (f"{which} is incomplete, so only its complete data is judged: {found}",)
+        return tuple(gone)
+    note = f"{which} is incomplete, so only its complete data is judged: {found}"
+    return (note, *gone)
 
 
 def _subjects(
@@ -272,7 +278,7 @@ def _compared(each: str, member: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the key in a comparison that corresponds to a member of a list."""
     if each == "results":
         return "size", member["collective"], member["nranks"], member["size"]
-    return "iteration", *([member["job"]] if each == "iterations" else [])
+    return "iteration", *([member["job"]] if "job" in member else [])
 
 
 def _slower(comparison: Comparison | None, *key: Any) -> float | None:

@@ -82,10 +82,10 @@ def test_counters_are_compared_as_shares(tmp_path: Path) -> None:
     assert counters["packets marked for congestion"] == (pytest.approx(60 / 5040), "%")
     assert counters["generator-bound collectives"] == (0, "%")
     assert counters["busiest uplink over mean"] == (pytest.approx(8 / 3), "")
-    assert counters["MB through leaf0-spine0 up"] == (0.0004, "")
-    assert counters["drops at leaf0-spine0 up"] == (3, "")
+    assert counters["MB per iteration through leaf0-spine0 up"] == (0.0001, "")
+    assert counters["drops per iteration at leaf0-spine0 up"] == (3 / 4, "")
     # There is no counter for them.
-    assert "drops at leaf0-spine0 down" not in counters
+    assert "drops per iteration at leaf0-spine0 down" not in counters
 
 
 def test_folder_of_runs_has_the_values_that_all_runs_have(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_folder_of_runs_has_the_values_that_all_runs_have(tmp_path: Path) -> Non
     assert times.mean_ns == pytest.approx(430_000)
     # Of two means: 400 and 460 us.
     assert times.error_ns == pytest.approx(30_000)
-    assert "MB through leaf0-spine0 up" not in side.counters
+    assert "MB per iteration through leaf0-spine0 up" not in side.counters
     # Of four senders, one packet each of 1680; in both runs.
     assert side.counters["packets sent again"].value == pytest.approx(4 / 1680)
     assert [note for note in side.notes if note == "LATE"] == ["LATE"]
@@ -183,6 +183,37 @@ def test_a_printed_document_has_its_means(tmp_path: Path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(ResultsError, match="is not the JSON of a run: iterations is"):
         read_side(path)
+
+
+def test_rows_of_several_jobs_are_one_quantity(tmp_path: Path) -> None:
+    row = {
+        "collective": "all_reduce", "nranks": 4, "size": 1024, "samples": 5,
+        "per_iteration": 3,
+    }  # fmt: skip
+    document = {
+        "run": {"world": "namespaces"},
+        **{"ranks": [], "links": [], "iterations": []},
+        "results": [
+            {**row, "job": "j", "time_ns": 5000, "cv": 0.2},
+            {**row, "job": "k", "time_ns": 1000, "cv": 0.0},
+        ],
+    }
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document))
+    (times,) = read_side(path).times.values()
+    assert (times.mean_ns, times.samples, times.per_iteration) == (3000, 10, 6)
+    # Half of the error of a sample of five.
+    assert times.error_ns == pytest.approx(250)
+
+
+def test_folder_of_different_experiments_is_noted(tmp_path: Path) -> None:
+    runs = [
+        made_run(tmp_path / name, experiment={"transport": {"window": window}})
+        for name, window in (("a", 1), ("b", 2))
+    ]
+    note = "its runs have different settings: transport.window"
+    assert note in side_of_runs(tmp_path, runs).notes
+    assert note not in side_of_runs(tmp_path, runs[:1]).notes
 
 
 def test_flows_of_ns3_are_times_of_their_ports(tmp_path: Path) -> None:

@@ -307,3 +307,28 @@ def test_foreign_names_are_escaped_in_reports() -> None:
         "| **FAILED** | ``a\\u001b[31m`b`\\u000a\\| <img> @you`` | `\\u202egnp` | "
         "`\\u0000 = \\ufffe` |"
     )
+
+
+def test_missing_files_are_told(judged: Any) -> None:
+    run = {"world": "namespaces", "banners": ["FILES ARE MISSING: links.parquet"]}
+    found = judged(
+        Rule(check="all(links.drops == 0) or nothing"),
+        now=document(run=run, links=[]),
+    )
+    assert found.comparison == ("the run: FILES ARE MISSING: links.parquet",)
+
+
+def test_rank_is_slower_only_if_its_own_job_is(judged: Any) -> None:
+    def both(mean_ns: float) -> dict[str, Any]:
+        times = {"cv": 0.01, "iterations": 10}
+        return document(
+            iterations=[
+                {"job": "j", "mean_ns": 1000.0, **times},
+                {"job": "k", "mean_ns": mean_ns, **times},
+            ],
+            ranks=[{"job": "j", "rank": 0}, {"job": "k", "rank": 0}],
+        )
+
+    rule = Rule(check="slower < 5%", each="ranks")
+    found = judged(rule, now=both(2000.0), before=both(1000.0))
+    assert [each.holds for each in found.verdicts] == [True, False]
