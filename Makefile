@@ -43,7 +43,7 @@ PURE_TESTS := tests/unit tests/property tests/golden
 SYSTEM_TESTS := tests/interop tests/e2e tests/netns tests/integration
 IN_PARALLEL := -n auto --dist worksteal
 APART = $(shell tests/isolated-python --may && echo --dist loadfile \
-	--tx '3*popen//python=$(CURDIR)/tests/isolated-python')
+	--tx '4*popen//python=$(CURDIR)/tests/isolated-python')
 
 # The tests that say something about hot modules run a second time, uncompiled, except for
 # slow ones.
