@@ -40,10 +40,9 @@ def answer_lines(
 def _times(summary: Summary) -> list[str]:
     facts = summary.facts
     lines = []
+    is_one = len(summary.iterations) == 1
     for each in summary.iterations:
-        subject = "An iteration"
-        if len(summary.iterations) > 1:
-            subject += f" of {each.job}"
+        subject = "An iteration" if is_one else f"An iteration of {each.job}"
         took = "would take" if facts.world == SIMULATE else "took"
         lines.append(f"{subject} {took} {time_text(each.mean_ns)}{_exposed(summary)}.")
     deviation = summary.deviation
@@ -55,11 +54,12 @@ def _times(summary: Summary) -> list[str]:
             if share == "0.0"
             else f"Its collectives took {share} % {more} time than simulated."
         )
-    if facts.dilation > 1 and facts.world != SIMULATE and summary.iterations:
-        real_ns = summary.iterations[0].mean_ns * facts.dilation
+    longest = summary.longest
+    if facts.dilation > 1 and facts.world != SIMULATE and longest is not None:
+        subject = "an iteration" if is_one else f"an iteration of {longest.job}"
         lines.append(
-            f"Time was stretched {facts.dilation} times: on this machine an iteration "
-            f"took {time_text(real_ns)}."
+            f"Time was stretched {facts.dilation} times: on this machine {subject} "
+            f"took {time_text(longest.mean_ns * facts.dilation)}."
         )
     return lines
 

@@ -59,6 +59,12 @@ def test_dilated_runs_state_the_real_time() -> None:
     assert answer_lines(dilated, None)[-1] == (
         "# Time was stretched 800 times: on this machine an iteration took 600.0 ms."
     )
+    (own,) = dilated.iterations
+    load = replace(own, job="load", mean_ns=9 * own.mean_ns, is_background=True)
+    assert answer_lines(replace(dilated, iterations=(load, own)), None)[-1] == (
+        "# Time was stretched 800 times: on this machine an iteration of moe took "
+        "600.0 ms."
+    )
 
 
 def test_simulations_are_not_called_measured() -> None:
