@@ -20,11 +20,14 @@ from chakram.fabric.labs.link_requests import set_link
 from chakram.fabric.labs.netlink import NetlinkSocket
 from chakram.foundation.errors import FabricError, PrivilegeError
 from chakram.foundation.ip_addresses import IPV4, IPV6
+from chakram.foundation.open_files import allow_descriptors
 from chakram.switch.kernel_hash import hash_seed
 
 LOOPBACK_INDEX = 1
 """Number of ``lo`` in every namespace."""
 
+_DESCRIPTORS = 2
+"""Descriptors that keep a namespace: the namespace itself and its routing socket."""
 _SYSCTL_ROOT = Path("/proc/sys/net")
 _HASH_SEED = "ipv4/fib_multipath_hash_seed"
 """Setting for both address families."""
@@ -154,7 +157,8 @@ def make_namespaces(
     """Create one namespace per name, with its settings and with ``lo`` up.
 
     A separate thread creates one namespace after another and keeps each of them open.
-    That takes half a millisecond per namespace. A child process would take 40 ms.
+    That takes half a millisecond per namespace. A child process would take 40 ms. Each
+    namespace needs two descriptors, so the limit of open files rises.
 
     Args:
         settings: Settings by name of the namespace, in order of creation.
@@ -166,6 +170,7 @@ def make_namespaces(
         PrivilegeError: If this process may not create namespaces.
         FabricError: If the kernel cannot create that many, or refused a setting.
     """
+    allow_descriptors(_DESCRIPTORS * len(settings))
     made: dict[str, Namespace] = {}
     notes: dict[str, None] = {}
     failure: list[BaseException] = []
@@ -261,5 +266,10 @@ def _cannot_make(
     if error.errno == errno.ENOSPC:
         return FabricError("fabric", found, "raise sysctl user.max_net_namespaces")
     if error.errno == errno.EMFILE:
-        return FabricError("fabric", found, "raise the limit of open files (ulimit -n)")
+        return FabricError(
+            "fabric",
+            found,
+            "raise the hard limit of open files (ulimit -Hn) to more than "
+            f"{_DESCRIPTORS * wanted}, or use fewer hosts and switches",
+        )
     return FabricError("fabric", found)
