@@ -188,6 +188,8 @@ class Session:
                     self._arm_all(agents)
             case state.ReleaseAgent(agent=agent):
                 self._spawn(self._release(agent), f"release-{agent}")
+            case state.Repeat(event=event):
+                self._events.put_nowait(event)
             case state.AbortAgent(agent=agent, reason=reason):
                 self._spawn(self._abort(agent, reason), f"abort-{agent}")
 

@@ -170,6 +170,13 @@ class AbortAgent(_OfAgent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """Pass an event again, which came before its phase."""
+
+    event: AgentFinished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """The run is over. ``reason`` is None if the run is complete."""
 
@@ -177,7 +184,7 @@ class Finish:
     interrupted: bool = False
 
 
-Instruction = PrepareAgent | ArmAgents | ReleaseAgent | AbortAgent | Finish
+Instruction = PrepareAgent | ArmAgents | ReleaseAgent | AbortAgent | Repeat | Finish
 
 
 @dataclass(slots=True)
@@ -195,6 +202,7 @@ class ControllerState:
     iterations: int = 0
     _waiting: set[str] = field(default_factory=set)
     _live: set[str] = field(default_factory=set)
+    _early: set[str] = field(default_factory=set)
     _counters: dict[str, int] = field(default_factory=dict)
     _iterations_of: dict[str, int] = field(default_factory=dict)
     _waiting_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -219,6 +227,10 @@ class ControllerState:
                 return self._next_phase(event.agent, Phase.RUNNING)
             case AgentFinished() if self.phase is Phase.RUNNING:
                 return self._next_phase(event.agent, Phase.ENDING)
+            case AgentFinished() if self.phase is Phase.ARMING:
+                # All agents are armed, but the answer of one may still be on its way.
+                self._early |= {event.agent} & self._live
+                return []
             case AgentProgress() if self._known(event.agent):
                 return self._progress(event)
             case Tick():
@@ -280,7 +292,8 @@ class ControllerState:
             return [ReleaseAgent(agent=agent) for agent in sorted(self._live)]
         if phase is Phase.ARMING:
             return [ArmAgents(agents=tuple(sorted(self._live)))]
-        return []
+        early = [AgentFinished(agent=each) for each in sorted(self._early)]
+        return [Repeat(event=each) for each in early]
 
     def _progress(self, event: AgentProgress) -> list[Instruction]:
         self._waiting_for[event.agent] = event.waiting_for

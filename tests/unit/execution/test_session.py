@@ -191,6 +191,30 @@ async def test_a_run_goes_from_preparation_to_its_end() -> None:
     assert {"rows", "counters of a", "a warning: hot"} <= set(watcher.told)
 
 
+@pytest.mark.asyncio
+async def test_an_agent_may_finish_before_another_answers_that_it_is_armed() -> None:
+    class Slow(PlayedAgent):
+        async def arm(self, start_ns: int) -> None:
+            await super().arm(start_ns)
+            await finished.wait()
+            for _ in range(9):
+                await asyncio.sleep(0)
+
+    class Quick(PlayedAgent):
+        async def events(self) -> AsyncIterator[AgentEvent]:
+            await self._armed.wait()
+            yield Finished(time_ns=1)
+            finished.set()
+            await asyncio.Event().wait()
+
+    finished = asyncio.Event()
+    watcher = Watcher()
+    quick, slow = Quick("a"), Slow("b")
+    async with asyncio.timeout(5):
+        await session_of(quick, slow, watcher=watcher).run()
+    assert watcher.told == ["PREPARING", "ARMING", "RUNNING", "ENDING", "DONE"]
+
+
 def on_nics(plan: AgentPlan, *numbers: int) -> AgentPlan:
     """Return a plan with some ports on RDMA NICs."""
     return replace(

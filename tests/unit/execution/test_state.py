@@ -21,6 +21,7 @@ from chakram.execution.state import (
     Phase,
     PrepareAgent,
     ReleaseAgent,
+    Repeat,
     Tick,
 )
 from chakram.foundation.errors import UnexpectedEvent
@@ -56,6 +57,19 @@ def test_a_run_is_prepared_armed_and_finished_by_all_agents() -> None:
     ]
     assert state.phase is Phase.ENDING
     assert state.check() == []
+
+
+def test_an_agent_may_finish_before_the_last_one_answers_that_it_is_armed() -> None:
+    state = ControllerState(hang_timeout_ns=SECOND_NS)
+    state.handle(Begin(agents=("a", "b")))
+    for agent in ("a", "b"):
+        state.handle(AgentPrepared(agent=agent))
+    state.handle(AgentArmed(agent="a"))
+    finished = AgentFinished(agent="a")
+    for event in (finished, finished, AgentFinished(agent="unknown")):
+        assert state.handle(event) == []
+    assert state.handle(AgentArmed(agent="b")) == [Repeat(event=finished)]
+    assert state.phase is Phase.RUNNING
 
 
 def ending(*agents: str) -> ControllerState:
