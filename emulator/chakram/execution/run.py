@@ -16,6 +16,7 @@ from chakram.control.time_daemons import time_source, wall_ahead_ns
 from chakram.control.wall_clock import disagreement
 from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
 from chakram.execution.clock_watch import ClockWatch
+from chakram.execution.concurrent_calls import call_all
 from chakram.execution.fabric_counters import (
     disagreements,
     link_records,
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from chakram.control.wall_clock import TimeSource
     from chakram.execution.interrupts import Interrupts
     from chakram.execution.request import RunRequest
-    from chakram.fabric.fabric_types.base import World
+    from chakram.fabric.fabric_types.base import AgentPlace, World
     from chakram.metrics.live_rows import LiveRows
     from chakram.metrics.state import MetricsState
     from chakram.plan.plan import Plan
@@ -233,14 +234,15 @@ class Run:
                 )
             )
             self._agents = agents
-            clients: dict[str, AgentClient] = {}
+
+            async def connect(place: AgentPlace) -> AgentClient:
+                return await stack.enter_async_context(await agents.connect(place))
+
             # Predictions may take minutes. So connect first, to fail early if a
             # certificate is missing, or if an agent does not listen or has another
             # version.
-            for place in places:
-                clients[place.name] = await stack.enter_async_context(
-                    await agents.connect(place)
-                )
+            connected = await call_all(connect, places, name="connect")
+            clients = {client.name: client for client in connected}
             agents.check(clients)
             await self._open_telemetry(stack, world)
             pings = await stack.enter_async_context(ClockWatch(clients))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from chakram.control import events as agent_events
 from chakram.control.clock_track import ClockTrack
 from chakram.execution import state
+from chakram.execution.concurrent_calls import call_all
 from chakram.foundation.errors import (
     ChakramError,
     ControllerStalled,
@@ -120,8 +121,11 @@ class Session:
         finish: state.Finish | None = None
         try:
             own = f"chakram run on {socket.gethostname()}, process {os.getpid()}"
-            for client in self.clients.values():
-                await client.attach(controller=own)
+            await call_all(
+                lambda client: client.attach(controller=own),
+                self.clients.values(),
+                name="attach",
+            )
             for name, client in self.clients.items():
                 self._spawn(self._follow(client), f"follow-{name}")
             self._spawn(self._keep_time(), "time")

@@ -192,6 +192,36 @@ async def test_a_run_goes_from_preparation_to_its_end() -> None:
 
 
 @pytest.mark.asyncio
+async def test_agents_are_attached_at_the_same_time() -> None:
+    waiting = {"a", "b", "c"}
+    all_called = asyncio.Event()
+
+    class Attached(PlayedAgent):
+        async def attach(self, *, controller: str = "") -> None:
+            waiting.discard(self.name)
+            if not waiting:
+                all_called.set()
+            async with asyncio.timeout(1):
+                await all_called.wait()
+
+    agents = [Attached(name) for name in sorted(waiting)]
+    await session_of(*agents).run()
+    assert [agent.calls for agent in agents] == [["prepare", "arm", "reset"]] * 3
+
+
+@pytest.mark.asyncio
+async def test_an_agent_that_refuses_the_session_ends_the_run() -> None:
+    class Busy(PlayedAgent):
+        async def attach(self, *, controller: str = "") -> None:
+            raise AgentError("agent b", "the agent is in use by another controller")
+
+    first, busy = PlayedAgent("a"), Busy("b")
+    with pytest.raises(AgentError, match="agent b: the agent is in use"):
+        await session_of(first, busy).run()
+    assert first.calls == ["attach"]
+
+
+@pytest.mark.asyncio
 async def test_an_agent_may_finish_before_another_answers_that_it_is_armed() -> None:
     class Slow(PlayedAgent):
         async def arm(self, start_ns: int) -> None:
