@@ -217,3 +217,30 @@ def test_a_pushed_agent_needs_no_installation(lab: HostLab, experiment: Path) ->
     digest = pushed["bundle"].rpartition("-")[2]
     assert {each["bundle"] for each in agents.values()} == {digest}
     assert lab.agents() == []
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    path = f"/proc/{pid}/task/{pid}/children"
+    with open(path, encoding="ascii") as file:
+        return [int(each) for each in file.read().split()]
+
+
+def test_a_preflight_ends_with_a_launcher(lab: HostLab, experiment: Path) -> None:
+    runs = experiment.parent / "preflight"
+    command = [sys.executable, "-m", "chakram", "preflight", str(experiment)]
+    command += ["--runs", str(runs), "--set", "preflight.duration=20s", *launch(lab)]
+    process = subprocess.Popen(
+        lab.at("ctl", *command),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    said = iter(process.stderr)
+    assert any("measuring pairs" in line for line in said)
+    os.kill(children(process.pid)[0], signal.SIGKILL)
+    _, complaint = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 4, complaint
+    assert "ssh was ended by SIGKILL" in complaint
+    wait_until(lambda: lab.agents() == [], "no agent")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from typing import TYPE_CHECKING
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -134,6 +134,26 @@ def test_an_absent_host_is_not_explained_by_the_refusal_of_another(
         return await _why_absent(started, ["gpu1"], listener)
 
     assert asyncio.run(explain()).found == found
+
+
+def test_the_end_of_a_launcher_is_told_with_its_last_line() -> None:
+    async def tell() -> list[str]:
+        started = _Started(
+            LaunchCommand(("gpu1", "gpu2"), ("srun",)),
+            Mock(returncode=1, wait=AsyncMock()),
+        )
+
+        async def read() -> None:
+            for _ in range(9):
+                await asyncio.sleep(0)
+            started.last.append("srun: error: node failure")
+
+        started.reading = asyncio.create_task(read())
+        return await LaunchedAgents(Mock(), None, [started]).ended()
+
+    assert asyncio.run(tell()) == [
+        "gpu1, gpu2: srun ended with exit status 1: srun: error: node failure"
+    ]
 
 
 @pytest.mark.parametrize("host", ["gpu1", "agent-1", "rack 1/gpu1", "../gpu1"])

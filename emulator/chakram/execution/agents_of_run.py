@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 import chakram
 from chakram.control.client import AgentClient
 from chakram.control.service import TlsFiles
-from chakram.foundation.errors import AgentError, ChakramError, ConfigError
+from chakram.foundation.errors import (
+    AgentError,
+    ChakramError,
+    ConfigError,
+    RunFailed,
+)
 
 if TYPE_CHECKING:
     from chakram.execution.observer import Progress
@@ -89,38 +94,50 @@ class AgentsOfRun:
             return {}
         return {"launcher": self._launched.listener.agents[name].launcher}
 
-    async def watch(self, abort: Callable[[str], None]) -> None:
-        """Abort a run whose launcher ends, or whose tokens were used twice.
+    @asynccontextmanager
+    async def watched(self, abort: Callable[[str], None]) -> AsyncIterator[None]:
+        """Abort if a launcher ends during the block, or if a token is used twice.
 
         The launcher of Slurm may end although its agents are still connected. If an
-        agent is the reason, the run hears of it before.
+        agent is the reason, the session hears of it before.
 
         Args:
             abort: Called with the reason.
         """
         if self._launched is None:
+            yield
             return
-        reasons = [
-            asyncio.create_task(_second_claim(self._launched), name="second claim"),
-            asyncio.create_task(_end_of_launcher(self._launched), name="launcher end"),
-        ]
+        watch = asyncio.create_task(_watch(self._launched, abort), name="launcher")
         try:
-            await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
-            abort(next(each.result() for each in reasons if each.done()))
+            yield
         finally:
-            for each in reasons:
-                each.cancel()
-            await asyncio.gather(*reasons, return_exceptions=True)
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
 
-    async def explained(self, error: ChakramError) -> ChakramError:
-        """Return an error that also states which launchers have ended, and how."""
-        ended = [] if self._launched is None else await self._launched.ended()
-        if not ended:
-            return error
-        found = "; ".join(
-            [error.found, *(each for each in ended if each not in error.found)]
-        )
-        return type(error)(error.where, found, error.hint)
+
+async def _watch(launched: LaunchedAgents, abort: Callable[[str], None]) -> None:
+    reasons = [
+        asyncio.create_task(_second_claim(launched), name="second claim"),
+        asyncio.create_task(_end_of_launcher(launched), name="launcher end"),
+    ]
+    try:
+        await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+        abort(next(each.result() for each in reasons if each.done()))
+    finally:
+        for each in reasons:
+            each.cancel()
+        await asyncio.gather(*reasons, return_exceptions=True)
+
+
+async def _explained(launched: LaunchedAgents, error: ChakramError) -> ChakramError:
+    """Return an error that also states which launchers have ended, and how."""
+    ended = await launched.ended()
+    if not ended:
+        return error
+    found = "; ".join(
+        [error.found, *(each for each in ended if each not in error.found)]
+    )
+    return type(error)(error.where, found, error.hint)
 
 
 async def _second_claim(launched: LaunchedAgents) -> str:
@@ -162,7 +179,8 @@ async def agents_of_run(
         progress: Shows how many have started.
 
     Raises:
-        AgentError: If an agent does not start.
+        AgentError: If an agent does not start. Errors of the block that a launcher may
+            explain also state which launchers have ended, and how.
         ConfigError: If the fabric needs no launcher.
         EnvironmentProblem: If the launcher cannot be used.
     """
@@ -186,4 +204,7 @@ async def agents_of_run(
         logs=logs,
         arrived=lambda done, total: progress.iterations(done, total, "agent"),
     ) as launched:
-        yield AgentsOfRun(launched)
+        try:
+            yield AgentsOfRun(launched)
+        except (AgentError, RunFailed) as error:
+            raise await _explained(launched, error) from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
-from chakram.execution.clock_watch import clock_of
+from chakram.execution.clock_watch import ClockWatch, clock_of
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.preflight_session import Preflight
 from chakram.execution.request import RunRequest, new_run_id
@@ -29,7 +29,6 @@ from chakram.run_directory.writer import make_folder
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
-    from chakram.control.clock_track import ClockTrack
     from chakram.execution.observer import Progress
     from chakram.fabric.fabric_types.base import AgentPlace, World
     from chakram.preflight.report import PreflightReport
@@ -97,18 +96,23 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
                 progress=progress,
             )
         )
-        clients, clocks, absent = await _connect(experiment, world, agents, stack)
+        clients, absent = await _connect(experiment, world, agents, stack)
         agents.check(clients)
-        report = await Preflight(
+        # Rounds of probes begin at fixed times. In minutes, clocks drift apart by more
+        # than the pause between two rounds.
+        pings = await stack.enter_async_context(ClockWatch(clients))
+        preflight = Preflight(
             resolve(experiment),
             ports=world.ports,
             clients=clients,
-            clocks=clocks,
+            clocks=pings.tracks,
             progress=progress,
             interrupts=interrupts,
             run_id=run_id,
             absent=absent,
-        ).run()
+        )
+        async with agents.watched(preflight.abort):
+            report = await preflight.run()
     save_preflight(folder, report, run_id=run_id, dilation=experiment.dilation)
     return PreflightOutcome(folder=folder, report=report)
 
@@ -126,17 +130,16 @@ async def _connect(
     world: World,
     agents: AgentsOfRun,
     stack: AsyncExitStack,
-) -> tuple[dict[str, AgentClient], dict[str, ClockTrack], dict[str, str]]:
-    """Return connected agents, their clocks, and the reasons why others are absent."""
+) -> tuple[dict[str, AgentClient], dict[str, str]]:
+    """Return connected agents, and the reasons why others are absent."""
     clients: dict[str, AgentClient] = {}
-    clocks: dict[str, ClockTrack] = {}
     absent: dict[str, str] = {}
 
     async def connect_one(address: AgentPlace) -> None:
         try:
             client = await agents.connect(address)
             stack.push_async_callback(client.close)
-            clocks[address.name] = await clock_of(client)
+            await clock_of(client)  # fails now if pings are not answered
         except AgentError as error:
             if experiment.fabric.on_this_machine:
                 raise
@@ -149,4 +152,4 @@ async def _connect(
     async with asyncio.TaskGroup() as group:
         for address in world.agents:
             group.create_task(connect_one(address), name=f"connect-{address.name}")
-    return clients, clocks, absent
+    return clients, absent

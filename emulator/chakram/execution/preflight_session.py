@@ -117,8 +117,7 @@ def preflight_settings(resolved: ResolvedRun) -> PreflightSettings:
 class _Collector(RunObserver):
     """Collector of the rows that agents send, which also reports progress.
 
-    It ignores all other events: a preflight has one iteration and uses sockets, and a
-    lost connection also ends the session.
+    It ignores all other events: a preflight has one iteration and uses sockets.
     """
 
     progress: Progress
@@ -126,6 +125,7 @@ class _Collector(RunObserver):
     unit: str
     rows: RecordRows = field(default_factory=RecordRows)
     late: set[str] = field(default_factory=set)
+    has_lost: bool = False
     _done: int = 0
 
     def phase_changed(self, phase: Phase) -> None:
@@ -147,6 +147,10 @@ class _Collector(RunObserver):
         """Record the agent if it could not keep up with its work."""
         if any(map(is_late, snapshot.loads)):
             self.late.add(agent)
+
+    def agent_lost(self, agent: str) -> None:
+        """Record that an agent is lost, without which no test is possible."""
+        self.has_lost = True
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """Show a message of an agent."""
@@ -198,6 +202,8 @@ class Preflight:
 
     def __post_init__(self) -> None:
         self._absent = dict(self.absent)
+        self._session: Session | None = None
+        self._ended: str | None = None
         self.experiment = self.resolved.experiment
         self._transport = self.resolved.transport
         self._settings = preflight_settings(self.resolved)
@@ -215,6 +221,7 @@ class Preflight:
         Raises:
             RunInterrupted: If the user interrupted the preflight.
             ChakramError: If the connection to an agent was lost.
+            RunFailed: If ``abort`` was called.
         """
         settings = self._settings
         measured = Measured(
@@ -234,6 +241,12 @@ class Preflight:
         return report_of(
             self.ports, measured, transport=self._transport, settings=settings
         )
+
+    def abort(self, reason: str) -> None:
+        """End the preflight because it cannot be completed."""
+        self._ended = reason
+        if self._session is not None:
+            self._session.abort(reason)
 
     # ---- probes ----------------------------------------------------------------------
 
@@ -382,9 +395,9 @@ class Preflight:
         )
         try:
             await self._execute("measuring pairs", plan, collector)
-        except RunInterrupted:
-            raise
         except RunFailed as error:
+            if isinstance(error, RunInterrupted) or collector.has_lost or self._ended:
+                raise
             # Keep earlier measurements. The report lists the rest as not measured.
             measured.not_measured = error.found
         measured.alone, measured.together = read_flows(collector.rows.flows, programs)
@@ -540,7 +553,7 @@ class Preflight:
         self.progress.phase(what)
         plans = {agent.agent: agent for agent in plan.agents}
         clients = {name: self.clients[name] for name in plans}
-        session = Session(
+        self._session = session = Session(
             plans=plans,
             clients=clients,
             clocks=self.clocks,
@@ -548,6 +561,8 @@ class Preflight:
             hang_timeout_ns=max(self.experiment.hang_timeout_ns, _HANG_TIMEOUT_NS),
             iterations_of=plan.iterations_of(),
         )
+        if self._ended is not None:
+            session.abort(self._ended)
         try:
             with self.interrupts.heard_by(session.interrupt):
                 await session.run()

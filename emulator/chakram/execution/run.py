@@ -272,7 +272,7 @@ class Run:
                 progressed=self._begin_more_faults,
             )
             self._progress.phase("preparing agents")
-            await self._attend(session, agents, world, before)
+            await self._attend(session, world, before)
             await self._predictions.add_host_delays(
                 plan, world, self._observer.round_trips_ns(), self.interrupts
             )
@@ -281,26 +281,22 @@ class Run:
     async def _attend(
         self,
         session: Session,
-        agents: AgentsOfRun,
         world: World,
         before: LabCounters,
     ) -> None:
         """Run the session while watching its links and the launcher of its agents."""
         watch = asyncio.create_task(self._watch_links(world, before), name="links")
-        launcher = asyncio.create_task(agents.watch(session.abort), name="launcher")
         is_complete = False
         try:
             with self.interrupts.heard_by(session.interrupt):
-                await session.run()
+                async with self._agents.watched(session.abort):
+                    await session.run()
             is_complete = True
-        except ChakramError as error:
-            raise await agents.explained(error) from error
         finally:
             if self._link_faults is not None:
                 self._link_faults.end(time.monotonic_ns())
             watch.cancel()
-            launcher.cancel()
-            await asyncio.gather(watch, launcher, return_exceptions=True)
+            await asyncio.gather(watch, return_exceptions=True)
             await self._count_links(world, before)
             if self._collector is not None:
                 self._progress.phase("waiting for counters of switches")
@@ -383,7 +379,7 @@ class Run:
         Raises:
             PreflightFailed: If a test failed and the experiment requires it to pass.
         """
-        report = await Preflight(
+        preflight = Preflight(
             self.resolved,
             ports=plan.ports(),
             clients=clients,
@@ -391,7 +387,9 @@ class Run:
             progress=self._progress,
             interrupts=self.interrupts,
             run_id=self._run_id,
-        ).run()
+        )
+        async with self._agents.watched(preflight.abort):
+            report = await preflight.run()
         save_preflight(
             self.directory.path,
             report,

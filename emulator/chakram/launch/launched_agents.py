@@ -151,11 +151,9 @@ class LaunchedAgents:
         finally:
             for task in waiting:
                 task.cancel()
-        return [
-            f"{', '.join(each.command.hosts)}: {each.told()}"
-            for each in self.started
-            if each.has_ended
-        ]
+        ended = [each for each in self.started if each.has_ended]
+        await _read_last_output(ended)
+        return [f"{', '.join(each.command.hosts)}: {each.told()}" for each in ended]
 
     def write_log(self, name: str, text: str) -> None:
         """Add lines to the log of a host, which has a limit."""
@@ -423,13 +421,20 @@ async def _read(each: _Started, agents: LaunchedAgents) -> None:
     await process.wait()
 
 
+async def _read_last_output(ended: Sequence[_Started]) -> None:
+    """Wait until the output of commands that have ended is read."""
+    if ended:
+        # A program that one left behind, e.g. a proxy of ssh, may keep the pipe open.
+        reading = [each.reading for each in ended]
+        await asyncio.wait(reading, timeout=_LAST_OUTPUT_TIMEOUT_S)
+
+
 async def _why_absent(
     each: _Started, absent: Sequence[str], listener: CallHomeListener
 ) -> HostsAbsent:
     """Return the error that explains why agents have not called."""
     if each.has_ended:
-        # A program that it left behind, e.g. a proxy of ssh, may keep the pipe open.
-        await asyncio.wait([each.reading], timeout=_LAST_OUTPUT_TIMEOUT_S)
+        await _read_last_output([each])
     more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
     plural = "s" if len(absent) > 1 else ""
     where = f"agent{plural} of {', '.join(absent[:3])}{more}"

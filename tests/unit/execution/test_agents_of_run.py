@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 import chakram
 from chakram.execution import agents_of_run
 from chakram.execution.agents_of_run import AgentsOfRun
-from chakram.foundation.errors import AgentError
+from chakram.execution.observer import Silent
+from chakram.foundation.errors import (
+    AgentError,
+    ChakramError,
+    ConfigError,
+    RunFailed,
+)
+from chakram.launch import launched_agents as launched_agents_module
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 def clients(*found: tuple[str, str]) -> Any:
@@ -80,7 +91,7 @@ class Launched:
         self.listener = Listening(second)
         self._ended = ended
 
-    async def ended(self, within_s: float | None) -> list[str]:
+    async def ended(self, within_s: float | None = 1.0) -> list[str]:
         if not self._ended:
             await asyncio.Event().wait()
         return self._ended
@@ -101,7 +112,56 @@ def test_a_run_ends_with_a_launcher_or_a_second_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(agents_of_run, "_HEARD_WITHIN_S", 0.01)
-    reasons: list[str] = []
     launched = cast("Any", Launched(second, ended=ended))
-    asyncio.run(AgentsOfRun(launched).watch(reasons.append))
-    assert reasons == [reason]
+
+    async def watch() -> str:
+        aborted = asyncio.get_running_loop().create_future()
+        async with AgentsOfRun(launched).watched(aborted.set_result):
+            return str(await aborted)
+
+    assert asyncio.run(watch()) == reason
+
+
+def test_agents_that_listen_have_no_launcher_to_watch() -> None:
+    async def watch() -> None:
+        async with AgentsOfRun(None).watched(pytest.fail):
+            await asyncio.sleep(0)
+
+    asyncio.run(watch())
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            AgentError("agent h1", "lost", "see its log"),
+            "agent h1: lost; h1: ssh ended",
+        ),
+        (RunFailed("run", "agent h1: lost"), "run: agent h1: lost; h1: ssh ended"),
+        (RunFailed("run", "why: h1: ssh ended"), "run: why: h1: ssh ended"),
+        (ConfigError("fabric", "has one port"), "fabric: has one port"),
+    ],
+)
+def test_errors_name_the_launchers_that_have_ended(
+    error: ChakramError, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def launched_agents(*_: object, **__: object) -> AsyncIterator[Launched]:
+        yield Launched(None, ended=["h1: ssh ended"])
+
+    monkeypatch.setattr(launched_agents_module, "launched_agents", launched_agents)
+
+    async def fail() -> None:
+        async with agents_of_run.agents_of_run(
+            (),
+            launch=launched_agents_module.LaunchOptions(kind="ssh"),
+            allow=(),
+            logs=None,
+            progress=Silent(),
+        ):
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        asyncio.run(fail())
+    assert str(raised.value).startswith(told)
+    assert raised.value.hint == error.hint
