@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -66,6 +67,18 @@ async def test_single_switch_carries_packets_between_all_hosts(
         assert [each.state for each in status()] == [lab]
     assert status() == []
     assert names_of(own_lab("star")) == []
+
+
+@pytest.mark.asyncio
+async def test_a_lab_needs_no_higher_limit_of_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 40, hard))
+    try:
+        async with await start_lab(star(opened + 40), lab_name=own_lab("limit")):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @FAMILIES
