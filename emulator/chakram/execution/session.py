@@ -269,12 +269,13 @@ class Session:
         self._events.put_nowait(state.AgentStopped(agent=agent))
 
     async def _abort(self, agent: str, reason: str) -> None:
+        event: state.Event = state.AgentStopped(agent=agent)
         try:
             await self.clients[agent].abort(reason)
         except ChakramError as error:
-            self._events.put_nowait(state.AgentLost(agent=agent, reason=_clause(error)))
-        else:
-            self._events.put_nowait(state.AgentStopped(agent=agent))
+            event = state.AgentLost(agent=agent, reason=_clause(error))
+        finally:
+            self._events.put_nowait(event)
 
     def _refused(self, agent: str, error: ChakramError) -> None:
         if self._error is None:

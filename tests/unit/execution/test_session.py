@@ -510,6 +510,18 @@ async def test_internal_error_ends_the_run() -> None:
 
 
 @pytest.mark.asyncio
+async def test_internal_error_of_an_abort_ends_the_run() -> None:
+    class Faulty(PlayedAgent):
+        async def abort(self, reason: str) -> None:
+            raise ZeroDivisionError(reason)
+
+    agent = Faulty("a", (Failed(time_ns=1, reason="no ACK", waiting_for=()),))
+    with pytest.raises(ZeroDivisionError, match="no ACK"):
+        async with asyncio.timeout(1):
+            await session_of(agent).run()
+
+
+@pytest.mark.asyncio
 async def test_records_that_cannot_be_written_are_not_blamed_on_their_agent() -> None:
     class Full(Watcher):
         def rows_arrived(self, rows: RecordRows) -> None:
