@@ -10,12 +10,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from chakram.control.clock_track import ClockTrack, next_burst_ns
+from chakram.execution.concurrent_calls import call_all
 from chakram.foundation.errors import ChakramError
 
 if TYPE_CHECKING:
     from chakram.control.client import AgentClient
 
 log = logging.getLogger(__name__)
+
+_AT_ONCE = 4
+"""Number of agents that get pings at the same time. Pings of all agents would wait for
+each other in this process: with 200 agents, the usual error was above 1 ms instead of
+60 us."""
 
 
 async def clock_of(client: AgentClient) -> ClockTrack:
@@ -64,13 +70,17 @@ class ClockWatch:
         """
         self._last_ns = time.monotonic_ns()
 
-        async def send(name: str, client: AgentClient) -> None:
-            self.tracks[name].add(await client.send_pings())
+        async def send(name: str) -> ChakramError | None:
+            try:
+                self.tracks[name].add(await self._clients[name].send_pings())
+            except ChakramError as error:
+                return error
+            return None
 
-        sending = (send(*each) for each in self._clients.items())
-        for result in await asyncio.gather(*sending, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
+        sent = call_all(send, self._clients, name="pings", at_once=_AT_ONCE)
+        for error in await sent:
+            if error is not None:
+                raise error
 
     async def start(self) -> None:
         """Send a burst, and note that times are converted from then on.

@@ -7,15 +7,19 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 AT_ONCE = 32
-"""Maximum number of calls at the same time. With more, calls of one process would delay
-each other until they time out."""
+"""Usual number of calls at the same time. With hundreds of them, the calls of one
+process would delay each other until they time out."""
 
 _T = TypeVar("_T")
 _Result = TypeVar("_Result")
 
 
 async def call_all(
-    call: Callable[[_T], Awaitable[_Result]], items: Iterable[_T], *, name: str
+    call: Callable[[_T], Awaitable[_Result]],
+    items: Iterable[_T],
+    *,
+    name: str,
+    at_once: int = AT_ONCE,
 ) -> list[_Result]:
     """Return the results of a call for each of *items*, in their order.
 
@@ -23,11 +27,12 @@ async def call_all(
         call: Called with an item.
         items: The items.
         name: Name of the tasks.
+        at_once: Maximum number of calls at the same time.
 
     Raises:
         Exception: The first error of a call. The other calls are canceled.
     """
-    gate = asyncio.Semaphore(AT_ONCE)
+    gate = asyncio.Semaphore(at_once)
 
     async def call_one(item: _T) -> _Result:
         async with gate:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
 from chakram.execution.clock_watch import ClockWatch, clock_of
+from chakram.execution.concurrent_calls import call_all
 from chakram.execution.interrupts import Interrupts
 from chakram.execution.preflight_session import Preflight
 from chakram.execution.request import RunRequest, new_run_id
@@ -149,7 +150,5 @@ async def _connect(
             clients[address.name] = client
 
     # Connect concurrently, because each absent agent costs a whole timeout.
-    async with asyncio.TaskGroup() as group:
-        for address in world.agents:
-            group.create_task(connect_one(address), name=f"connect-{address.name}")
+    await call_all(connect_one, world.agents, name="connect")
     return clients, absent

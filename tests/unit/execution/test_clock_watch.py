@@ -56,3 +56,22 @@ def test_agents_with_the_controllers_clock_get_no_pings() -> None:
     assert own.bursts == 0
     assert watch.tracks["a"].to_remote(5) == 5
     assert watch.tracks["b"].to_remote(5) == 12
+
+
+def test_pings_of_many_agents_do_not_wait_for_each_other() -> None:
+    running = most = 0
+
+    class Crowded(Pinged):
+        async def send_pings(self) -> Sequence[PingTimes]:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            pings = await super().send_pings()
+            running -= 1
+            return pings
+
+    agents = {f"a{number}": Crowded() for number in range(40)}
+    watch = watch_of(**agents)
+    asyncio.run(watch.burst())
+    assert 1 < most <= 4
+    assert all(len(each.samples) == 1 for each in watch.tracks.values())

@@ -17,10 +17,22 @@ from chakram.execution import preflight_run
 from chakram.execution.observer import Silent
 from chakram.execution.request import RunRequest
 from chakram.preflight.report import PreflightReport, PreflightSettings
-from tests.unit.execution.test_preflight_session import EXPERIMENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+
+EXPERIMENT = """
+version: 1
+name: many-hosts
+jobs: [{name: a, trace: {synth: moe, ranks: 2, ep: 2, dp: 1, layers: 1}}]
+fabric:
+  kind: external
+  hosts:
+""" + "".join(
+    f"  - {{name: h{at}, ports: [{{open: 'udp:eth0', address: 198.18.0.{at}/24}}]}}\n"
+    for at in range(1, 101)
+)
 
 
 class Host:
@@ -56,8 +68,13 @@ class Hosts:
     def __init__(self) -> None:
         self.abort: Callable[[str], None] | None = None
         self.often_pinged = asyncio.Event()
+        self.connecting = self.most_connecting = 0
 
     async def connect(self, place: Any) -> Host:
+        self.connecting += 1
+        self.most_connecting = max(self.most_connecting, self.connecting)
+        await asyncio.sleep(0)
+        self.connecting -= 1
         return Host(place.name, self.often_pinged)
 
     def check(self, clients: object) -> None:
@@ -108,3 +125,5 @@ async def test_clocks_and_launchers_are_watched_during_a_preflight(
     outcome = await preflight_run.preflight_experiment(request)
     assert outcome.report.passed
     assert hosts.abort is None
+    # If all connected at once, many would time out, and count as absent.
+    assert 1 < hosts.most_connecting < 40
