@@ -205,6 +205,49 @@ async def test_too_long_plan_is_not_sent(
             await client.prepare(ring_plan())
 
 
+async def test_an_abort_waits_for_records_after_the_end_of_the_work(
+    tmp_path: Path,
+) -> None:
+    class Finished(FakeAgent):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_aborted = asyncio.Event()
+
+        async def Watch(
+            self, requests: Any, context: Any
+        ) -> AsyncIterator[pb.AgentEvent]:
+            await anext(aiter(requests))
+            for phase in ("IDLE", "PREPARING"):
+                yield pb.AgentEvent(phase_changed=pb.PhaseChanged(phase=phase))
+            yield pb.AgentEvent(finished=pb.Finished())
+            await self.is_aborted.wait()
+            await asyncio.sleep(0.05)
+            yield pb.AgentEvent(records=pb.Records())
+            yield pb.AgentEvent(failed=pb.Failed(reason="enough"))
+            await asyncio.Event().wait()
+
+        async def Abort(self, request: Any, context: Any) -> pb.AbortReply:
+            self.is_aborted.set()
+            return pb.AbortReply()
+
+    heard: list[str] = []
+    has_finished = asyncio.Event()
+
+    async def follow(client: AgentClient) -> None:
+        async for event in client.events():
+            heard.append(type(event).__name__)
+            if heard[-1] == "Finished":
+                has_finished.set()
+
+    async with talking_to(Finished(), tmp_path) as client:
+        following = asyncio.create_task(follow(client), name="follow")
+        await has_finished.wait()
+        await client.abort("enough")
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    assert heard[-3:] == ["Finished", "RecordBatch", "Failed"]
+
+
 class SlowToEnd(FakeAgent):
     """Forgets a run at once, and tells its end after some pings, or never."""
 

@@ -23,7 +23,6 @@ from chakram.control.events import (
     AgentDescription,
     AgentEvent,
     Failed,
-    Finished,
     PhaseChanged,
 )
 from chakram.control.host_clock import host_clock
@@ -338,7 +337,8 @@ class AgentClient:
                 elif phase == "IDLE":
                     self._idle_reported.set()
                     self._run_reported.set()
-            case Finished() | Failed():
+            case Failed():
+                # After Finished, background jobs and samples have further records.
                 self._run_reported.set()
 
     async def prepare(self, plan: AgentPlan) -> Bindings:
