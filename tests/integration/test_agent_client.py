@@ -205,47 +205,71 @@ async def test_too_long_plan_is_not_sent(
             await client.prepare(ring_plan())
 
 
-async def test_an_abort_waits_for_records_after_the_end_of_the_work(
-    tmp_path: Path,
-) -> None:
-    class Finished(FakeAgent):
-        def __init__(self) -> None:
-            super().__init__()
-            self.is_aborted = asyncio.Event()
+class FinishedAgent(FakeAgent):
+    """Has finished its work, and has further records when it is aborted."""
 
-        async def Watch(
-            self, requests: Any, context: Any
-        ) -> AsyncIterator[pb.AgentEvent]:
-            await anext(aiter(requests))
-            for phase in ("IDLE", "PREPARING"):
-                yield pb.AgentEvent(phase_changed=pb.PhaseChanged(phase=phase))
-            yield pb.AgentEvent(finished=pb.Finished())
-            await self.is_aborted.wait()
-            await asyncio.sleep(0.05)
-            yield pb.AgentEvent(records=pb.Records())
+    def __init__(self, *, reports_end: bool) -> None:
+        super().__init__()
+        self._reports_end = reports_end
+        self._is_aborted = asyncio.Event()
+
+    async def Watch(self, requests: Any, context: Any) -> AsyncIterator[pb.AgentEvent]:
+        await anext(aiter(requests))
+        for phase in ("IDLE", "PREPARING"):
+            yield pb.AgentEvent(phase_changed=pb.PhaseChanged(phase=phase))
+        yield pb.AgentEvent(finished=pb.Finished())
+        await self._is_aborted.wait()
+        await asyncio.sleep(0.05)
+        yield pb.AgentEvent(records=pb.Records())
+        if self._reports_end:
             yield pb.AgentEvent(failed=pb.Failed(reason="enough"))
-            await asyncio.Event().wait()
+        await asyncio.Event().wait()
 
-        async def Abort(self, request: Any, context: Any) -> pb.AbortReply:
-            self.is_aborted.set()
-            return pb.AbortReply()
+    async def Abort(self, request: Any, context: Any) -> pb.AbortReply:
+        self._is_aborted.set()
+        return pb.AbortReply()
 
+    async def ClockPing(self, request: Any, context: Any) -> pb.ClockPong:
+        return pb.ClockPong()
+
+
+async def heard_by_an_abort(client: AgentClient) -> list[str]:
+    """Abort an agent that has finished, and return its events until then."""
     heard: list[str] = []
     has_finished = asyncio.Event()
 
-    async def follow(client: AgentClient) -> None:
+    async def follow() -> None:
         async for event in client.events():
             heard.append(type(event).__name__)
             if heard[-1] == "Finished":
                 has_finished.set()
 
-    async with talking_to(Finished(), tmp_path) as client:
-        following = asyncio.create_task(follow(client), name="follow")
+    following = asyncio.create_task(follow(), name="follow")
+    try:
         await has_finished.wait()
         await client.abort("enough")
+    finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+    return heard
+
+
+async def test_an_abort_waits_for_records_after_the_end_of_the_work(
+    tmp_path: Path,
+) -> None:
+    async with talking_to(FinishedAgent(reports_end=True), tmp_path) as client:
+        heard = await heard_by_an_abort(client)
     assert heard[-3:] == ["Finished", "RecordBatch", "Failed"]
+
+
+async def test_an_abort_reports_records_that_do_not_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "QUIET_S", 0.05)
+    monkeypatch.setattr(client_module, "LAST_ROWS_TIMEOUT_S", 0.2)
+    async with talking_to(FinishedAgent(reports_end=False), tmp_path) as client:
+        with pytest.raises(AgentError, match="its records could not be read within"):
+            await heard_by_an_abort(client)
 
 
 class SlowToEnd(FakeAgent):

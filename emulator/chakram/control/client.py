@@ -393,12 +393,14 @@ class AgentClient:
         If another task is reading the events, the call also waits until that task has
         all records of the run. No session is necessary. If no run is active, the call
         does nothing.
+
+        Raises:
+            AgentError: If the agent does not answer, or reading the records takes too
+                long.
         """
         await self._call(self._stub.Abort, pb.AbortRequest(reason=reason))
         if self._reading:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CALL_TIMEOUT_S):
-                    await self._run_reported.wait()
+            await self._read_rest(self._run_reported)
 
     async def reset(self) -> None:
         """Discard the run and wait until the agent is ready for the next plan.
@@ -413,28 +415,28 @@ class AgentClient:
         """
         await self._call(self._stub.Reset, pb.ResetRequest(session=self.session))
         if self._reading:
-            await self._read_rest()
+            await self._read_rest(self._idle_reported)
+            if self._told_phase != "IDLE":
+                raise AgentError(self.where, "the connection was lost")
         elif self._watch is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SKIP_TIMEOUT_S):
                     await self._skip_told()
 
-    async def _read_rest(self) -> None:
+    async def _read_rest(self, is_reported: asyncio.Event) -> None:
         """Wait until ``events`` has received everything about the run."""
         try:
             async with asyncio.timeout(LAST_ROWS_TIMEOUT_S):
-                while not self._idle_reported.is_set():
-                    await self._hear_or_ask()
+                while not is_reported.is_set():
+                    await self._hear_or_ask(is_reported)
         except TimeoutError:
             raise AgentError(
                 self.where,
                 f"its records could not be read within {LAST_ROWS_TIMEOUT_S:g} s",
                 "is the controller's host busy, or the path to the agent slow?",
             ) from None
-        if self._told_phase != "IDLE":
-            raise AgentError(self.where, "the connection was lost")
 
-    async def _hear_or_ask(self) -> None:
+    async def _hear_or_ask(self, is_reported: asyncio.Event) -> None:
         """Wait for more messages, and check the agent if there are none.
 
         The client tolerates a slow agent or connection, but not an agent that hangs.
@@ -445,8 +447,8 @@ class AgentClient:
         heard = self._heard
         with suppress(TimeoutError):
             async with asyncio.timeout(QUIET_S):
-                await self._idle_reported.wait()
-        if self._idle_reported.is_set() or self._heard > heard:
+                await is_reported.wait()
+        if is_reported.is_set() or self._heard > heard:
             return
         try:
             await self._call(self._stub.ClockPing, pb.ClockPingRequest())

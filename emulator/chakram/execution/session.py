@@ -261,11 +261,7 @@ class Session:
         try:
             await self.clients[agent].reset()
         except ChakramError as error:
-            self.observer.agent_said(
-                agent,
-                "warning",
-                f"what it recorded last is missing: {_clause(error)}",
-            )
+            self._miss_records(agent, error)
         self._events.put_nowait(state.AgentStopped(agent=agent))
 
     async def _abort(self, agent: str, reason: str) -> None:
@@ -273,9 +269,14 @@ class Session:
         try:
             await self.clients[agent].abort(reason)
         except ChakramError as error:
+            self._miss_records(agent, error)
             event = state.AgentLost(agent=agent, reason=_clause(error))
         finally:
             self._events.put_nowait(event)
+
+    def _miss_records(self, agent: str, error: ChakramError) -> None:
+        found = f"what it recorded last is missing: {_clause(error)}"
+        self.observer.agent_said(agent, "warning", found)
 
     def _refused(self, agent: str, error: ChakramError) -> None:
         if self._error is None:

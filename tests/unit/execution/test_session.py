@@ -510,6 +510,24 @@ async def test_internal_error_ends_the_run() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_run_that_ends_early_names_agents_with_missing_records() -> None:
+    class Slow(PlayedAgent):
+        async def abort(self, reason: str) -> None:
+            raise AgentError("agent b", "its records could not be read within 30 s")
+
+    watcher = Watcher()
+    failing = PlayedAgent(
+        "a", (Failed(time_ns=1, reason="retries exhausted", waiting_for=()),)
+    )
+    with pytest.raises(RunFailed, match="agent a: retries exhausted"):
+        await session_of(failing, Slow("b", ()), watcher=watcher).run()
+    assert (
+        "b warning: what it recorded last is missing: its records could not be read "
+        "within 30 s" in watcher.told
+    )
+
+
+@pytest.mark.asyncio
 async def test_internal_error_of_an_abort_ends_the_run() -> None:
     class Faulty(PlayedAgent):
         async def abort(self, reason: str) -> None:
