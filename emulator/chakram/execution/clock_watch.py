@@ -77,7 +77,7 @@ class ClockWatch:
                 return error
             return None
 
-        sent = call_all(send, self._clients, name="pings", at_once=_AT_ONCE)
+        sent = call_all(send, self._clients, at_once=_AT_ONCE)
         for error in await sent:
             if error is not None:
                 raise error

@@ -18,29 +18,36 @@ async def call_all(
     call: Callable[[_T], Awaitable[_Result]],
     items: Iterable[_T],
     *,
-    name: str,
     at_once: int = AT_ONCE,
 ) -> list[_Result]:
     """Return the results of a call for each of *items*, in their order.
 
+    After an error, no further call begins. Calls that have begun end by themselves: an
+    agent whose session is canceled while it begins would be busy for a moment.
+
     Args:
         call: Called with an item.
         items: The items.
-        name: Name of the tasks.
         at_once: Maximum number of calls at the same time.
 
     Raises:
-        Exception: The first error of a call. The other calls are canceled.
+        Exception: The first error of a call.
     """
     gate = asyncio.Semaphore(at_once)
+    errors: list[BaseException] = []
 
     async def call_one(item: _T) -> _Result:
         async with gate:
-            return await call(item)
+            if errors:
+                raise errors[0]
+            try:
+                return await call(item)
+            except Exception as error:
+                errors.append(error)
+                raise
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call_one(each), name=name) for each in items]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
+    results = await asyncio.gather(*map(call_one, items), return_exceptions=True)
+    errors += [each for each in results if isinstance(each, BaseException)]
+    if errors:
+        raise errors[0]
+    return [each for each in results if not isinstance(each, BaseException)]

@@ -150,5 +150,5 @@ async def _connect(
             clients[address.name] = client
 
     # Connect concurrently, because each absent agent costs a whole timeout.
-    await call_all(connect_one, world.agents, name="connect")
+    await call_all(connect_one, world.agents)
     return clients, absent

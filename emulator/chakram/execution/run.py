@@ -241,7 +241,7 @@ class Run:
             # Predictions may take minutes. So connect first, to fail early if a
             # certificate is missing, or if an agent does not listen or has another
             # version.
-            connected = await call_all(connect, places, name="connect")
+            connected = await call_all(connect, places)
             clients = {client.name: client for client in connected}
             agents.check(clients)
             await self._open_telemetry(stack, world)

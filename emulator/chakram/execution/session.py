@@ -124,7 +124,6 @@ class Session:
             await call_all(
                 lambda client: client.attach(controller=own),
                 self.clients.values(),
-                name="attach",
             )
             for name, client in self.clients.items():
                 self._spawn(self._follow(client), f"follow-{name}")

@@ -17,7 +17,7 @@ async def test_results_have_the_order_of_the_items() -> None:
             await asyncio.sleep(0)
         return number * number
 
-    assert await call_all(call, range(9), name="x") == [at * at for at in range(9)]
+    assert await call_all(call, range(9)) == [at * at for at in range(9)]
 
 
 @pytest.mark.asyncio
@@ -31,23 +31,47 @@ async def test_calls_run_at_the_same_time_up_to_a_limit() -> None:
         await asyncio.sleep(0)
         running -= 1
 
-    await call_all(call, range(3 * AT_ONCE), name="x")
+    await call_all(call, range(3 * AT_ONCE))
     assert most == AT_ONCE
 
 
 @pytest.mark.asyncio
-async def test_the_first_error_ends_all_calls() -> None:
-    canceled: list[str] = []
+async def test_after_the_first_error_calls_end_and_none_begins() -> None:
+    begun: list[int] = []
+    ended: list[int] = []
 
-    async def call(name: str) -> None:
-        if name == "h2":
-            raise AgentError("agent h2", "it does not answer")
+    async def call(number: int) -> None:
+        begun.append(number)
+        await asyncio.sleep(0)
+        if number == 1:
+            raise AgentError("agent h1", "it does not answer")
+        for _ in range(9):
+            await asyncio.sleep(0)
+        ended.append(number)
+        if number == 0:
+            raise AgentError("agent h0", "it does not answer, either")
+
+    with pytest.raises(AgentError, match="agent h1: it does not answer"):
+        await call_all(call, range(9), at_once=3)
+    assert begun == [0, 1, 2]
+    assert ended == [0, 2]
+
+
+@pytest.mark.asyncio
+async def test_a_cancellation_ends_all_calls() -> None:
+    canceled: list[int] = []
+
+    async def call(number: int) -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            canceled.append(name)
+            canceled.append(number)
             raise
 
-    with pytest.raises(AgentError, match="agent h2: it does not answer"):
-        await call_all(call, ["h1", "h2", "h3"], name="x")
-    assert sorted(canceled) == ["h1", "h3"]
+    calling = asyncio.create_task(call_all(call, range(3)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert sorted(canceled) == [0, 1, 2]
