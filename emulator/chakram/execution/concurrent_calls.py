@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 AT_ONCE = 32
 """Usual number of calls at the same time. With hundreds of them, the calls of one
@@ -42,12 +42,11 @@ async def call_all(
                 raise errors[0]
             try:
                 return await call(item)
-            except Exception as error:
+            except BaseException as error:
                 errors.append(error)
                 raise
 
     results = await asyncio.gather(*map(call_one, items), return_exceptions=True)
-    errors += [each for each in results if isinstance(each, BaseException)]
     if errors:
         raise errors[0]
-    return [each for each in results if not isinstance(each, BaseException)]
+    return cast("list[_Result]", results)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.execution.agents_of_run import agents_of_run
 from chakram.execution.clock_watch import clock_of
+from chakram.execution.concurrent_calls import call_all
 from chakram.foundation.errors import AgentError
 
 if TYPE_CHECKING:
@@ -50,14 +50,13 @@ async def survey(
         ConfigError: If an option of the launcher is wrong.
         EnvironmentProblem: If the launcher cannot be used.
     """
-    gate = asyncio.Semaphore(_AT_ONCE)
     async with agents_of_run(
         places, launch=launch, allow=(), logs=None, progress=progress
     ) as agents:
 
         async def ask(place: AgentPlace) -> HostAnswer | AgentError:
             try:
-                async with gate, await agents.connect(place) as client:
+                async with await agents.connect(place) as client:
                     return HostAnswer(
                         description=client.description,
                         ports=await client.list_ports(),
@@ -66,5 +65,5 @@ async def survey(
             except AgentError as error:
                 return error
 
-        answers = await asyncio.gather(*map(ask, places))
+        answers = await call_all(ask, places, at_once=_AT_ONCE)
     return {place.name: each for place, each in zip(places, answers, strict=True)}

@@ -21,6 +21,15 @@ async def test_results_have_the_order_of_the_items() -> None:
 
 
 @pytest.mark.asyncio
+async def test_an_error_may_be_a_result() -> None:
+    async def call(name: str) -> AgentError:
+        return AgentError(name, "it does not answer")
+
+    answers = await call_all(call, ["agent h1", "agent h2"])
+    assert [error.where for error in answers] == ["agent h1", "agent h2"]
+
+
+@pytest.mark.asyncio
 async def test_calls_run_at_the_same_time_up_to_a_limit() -> None:
     running = most = 0
 
