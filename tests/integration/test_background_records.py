@@ -51,6 +51,9 @@ class Collector:
     def agent_lost(self, agent: str) -> None:
         self.said.append(f"{agent} is lost")
 
+    def records_missing(self, agent: str, reason: str) -> None:
+        self.said.append(f"records of {agent} are missing: {reason}")
+
     def agent_said(self, agent: str, level: str, text: str) -> None:
         self.said.append(text)
 

@@ -236,6 +236,11 @@ class Observer(RunObserver):
         """Handle the loss of the connection to an agent."""
         self.metrics.set_agent_up(agent, False)
 
+    def records_missing(self, agent: str, reason: str) -> None:
+        """Show and keep as a banner that the last records of an agent are missing."""
+        text = f"what it recorded last is missing: {reason}"
+        self.agent_said(agent, "warning", text)
+
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """Show a message of an agent, and keep it as a banner if it is a warning."""
         if level == "warning":

@@ -125,7 +125,7 @@ class _Collector(RunObserver):
     unit: str
     rows: RecordRows = field(default_factory=RecordRows)
     late: set[str] = field(default_factory=set)
-    has_lost: bool = False
+    lost: str | None = None
     _done: int = 0
 
     def phase_changed(self, phase: Phase) -> None:
@@ -150,7 +150,11 @@ class _Collector(RunObserver):
 
     def agent_lost(self, agent: str) -> None:
         """Record that an agent is lost, without which no test is possible."""
-        self.has_lost = True
+        self.lost = f"agent {agent} was lost"
+
+    def records_missing(self, agent: str, reason: str) -> None:
+        """Record that counts are missing, so that packets would count as lost."""
+        self.lost = f"what agent {agent} recorded last is missing: {reason}"
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """Show a message of an agent."""
@@ -396,7 +400,7 @@ class Preflight:
         try:
             await self._execute("measuring pairs", plan, collector)
         except RunFailed as error:
-            if isinstance(error, RunInterrupted) or collector.has_lost or self._ended:
+            if isinstance(error, RunInterrupted) or collector.lost or self._ended:
                 raise
             # Keep earlier measurements. The report lists the rest as not measured.
             measured.not_measured = error.found
@@ -571,6 +575,8 @@ class Preflight:
             await _free(clients.values(), why=error.found)
             raise
         await _free(clients.values())
+        if collector.lost is not None:
+            raise RunFailed("preflight", collector.lost)
 
 
 def _probes_of(plan: Plan) -> ProbePlan:

@@ -59,6 +59,9 @@ class RunObserver:
     def agent_lost(self, agent: str) -> None:
         """Handle the loss of the connection to an agent."""
 
+    def records_missing(self, agent: str, reason: str) -> None:
+        """Handle the loss of the last records of an agent."""
+
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """Handle a message of an agent for the user."""
 
@@ -260,7 +263,7 @@ class Session:
         try:
             await self.clients[agent].reset()
         except ChakramError as error:
-            self._miss_records(agent, error)
+            self.observer.records_missing(agent, _clause(error))
         self._events.put_nowait(state.AgentStopped(agent=agent))
 
     async def _abort(self, agent: str, reason: str) -> None:
@@ -268,14 +271,10 @@ class Session:
         try:
             await self.clients[agent].abort(reason)
         except ChakramError as error:
-            self._miss_records(agent, error)
+            self.observer.records_missing(agent, _clause(error))
             event = state.AgentLost(agent=agent, reason=_clause(error))
         finally:
             self._events.put_nowait(event)
-
-    def _miss_records(self, agent: str, error: ChakramError) -> None:
-        found = f"what it recorded last is missing: {_clause(error)}"
-        self.observer.agent_said(agent, "warning", found)
 
     def _refused(self, agent: str, error: ChakramError) -> None:
         if self._error is None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chakram.control.events import CountersSnapshot
-from chakram.execution.observer import Observer
+from chakram.execution.observer import Observer, Silent
 from chakram.foundation.errors import RunDirectoryError
 from chakram.records.counter_slots import TOTAL_SLOTS, slot
 from chakram.records.row_layout import RecordRows
@@ -56,7 +56,7 @@ class Metrics:
 
 
 def made(directory: Directory, live: Live | None = None) -> Observer:
-    fakes: list[Any] = [directory, Metrics(), None]
+    fakes: list[Any] = [directory, Metrics(), Silent()]
     return Observer(*fakes, 1, live)  # type: ignore[arg-type] # a fake
 
 
@@ -82,6 +82,15 @@ def test_failure_to_write_records_is_reported() -> None:
     for _ in range(2):
         with pytest.raises(RunDirectoryError, match="no room"):
             observer.close()
+
+
+def test_missing_records_are_named_above_the_results() -> None:
+    observer = made(Directory([]))
+    observer.records_missing("h1", "the connection was lost")
+    assert observer.banners == [
+        "agent h1: what it recorded last is missing: the connection was lost"
+    ]
+    observer.close()
 
 
 def test_counters_of_agents_are_summed_without_zeros() -> None:

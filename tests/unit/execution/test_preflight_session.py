@@ -112,6 +112,18 @@ async def test_a_lost_agent_ends_a_preflight_even_without_rates() -> None:
 
 
 @pytest.mark.asyncio
+async def test_packets_whose_counts_are_missing_do_not_count_as_lost() -> None:
+    class Busy(ProbingAgent):
+        async def reset(self) -> None:
+            await super().reset()
+            raise AgentError(self.where, "it does not answer in time")
+
+    preflight = preflight_of(ProbingAgent("h0"), Busy("h1"))
+    with pytest.raises(RunFailed, match="h1 recorded last is missing: it does not"):
+        await preflight.run()
+
+
+@pytest.mark.asyncio
 async def test_the_end_of_a_launcher_ends_the_measurement_of_messages() -> None:
     first = ProbingAgent("h0", lambda: preflight.abort(LAUNCHER))
     second = ProbingAgent("h1")

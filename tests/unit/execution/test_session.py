@@ -130,6 +130,9 @@ class Watcher:
     def agent_lost(self, agent: str) -> None:
         self.told.append(f"lost {agent}")
 
+    def records_missing(self, agent: str, reason: str) -> None:
+        self.told.append(f"records of {agent} missing: {reason}")
+
     def agent_said(self, agent: str, level: str, text: str) -> None:
         self.told.append(f"{agent} {level}: {text}")
 
@@ -429,8 +432,7 @@ async def test_completed_run_names_agents_with_missing_records() -> None:
     front, back = PlayedAgent("a"), LateAgent("b", refuses_reset=lost)
     await session_of(front, back, watcher=watcher).run()
     assert watcher.told[-2:] == [
-        "b warning: what it recorded last is missing: "
-        "the connection was lost (see its log)",
+        "records of b missing: the connection was lost (see its log)",
         "DONE",
     ]
 
@@ -460,7 +462,7 @@ async def test_completed_run_names_agents_that_were_lost_at_its_end() -> None:
     front, back = PlayedAgent("a"), AgentLostAtTheEnd("b")
     await session_of(front, back, watcher=watcher).run()
     assert watcher.told[-2:] == [
-        "b warning: what it recorded last is missing: it does not answer in time",
+        "records of b missing: it does not answer in time",
         "DONE",
     ]
 
@@ -522,8 +524,8 @@ async def test_a_run_that_ends_early_names_agents_with_missing_records() -> None
     with pytest.raises(RunFailed, match="agent a: retries exhausted"):
         await session_of(failing, Slow("b", ()), watcher=watcher).run()
     assert (
-        "b warning: what it recorded last is missing: its records could not be read "
-        "within 30 s" in watcher.told
+        "records of b missing: its records could not be read within 30 s"
+        in watcher.told
     )
 
 
