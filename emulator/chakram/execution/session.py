@@ -260,8 +260,14 @@ class Session:
 
     async def _release(self, agent: str) -> None:
         """Read the last records. An error here does not fail a complete run."""
+        client = self.clients[agent]
         try:
-            await self.clients[agent].reset()
+            try:
+                await client.reset()
+            except UnexpectedEvent:
+                # The agent is ending its traffic already, for example after a stall.
+                await client.abort("the run has ended")
+                await client.reset()
         except ChakramError as error:
             self.observer.records_missing(agent, _clause(error))
         self._events.put_nowait(state.AgentStopped(agent=agent))

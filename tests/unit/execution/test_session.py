@@ -30,6 +30,7 @@ from chakram.foundation.errors import (
     RunDirectoryError,
     RunFailed,
     RunInterrupted,
+    UnexpectedEvent,
 )
 from chakram.plan.bound_queue_pairs import Bindings, BoundQueuePair, Peers
 from chakram.records.row_layout import RecordRows
@@ -435,6 +436,20 @@ async def test_completed_run_names_agents_with_missing_records() -> None:
         "records of b missing: the connection was lost (see its log)",
         "DONE",
     ]
+
+
+@pytest.mark.asyncio
+async def test_an_agent_that_has_stalled_at_the_end_delivers_its_last_records() -> None:
+    class Stalled(LateAgent):
+        async def reset(self) -> None:
+            if "abort: the run has ended" not in self.calls:
+                raise UnexpectedEvent("agent in phase DRAINING", "cannot reset now")
+            await super().reset()
+
+    watcher = Watcher()
+    agent = Stalled("a", (RecordBatch(time_ns=2, rows=RecordRows()),))
+    await session_of(agent, watcher=watcher).run()
+    assert watcher.told[-3:] == ["ENDING", "rows", "DONE"]
 
 
 class AgentLostAtTheEnd(PlayedAgent):
