@@ -131,7 +131,8 @@ class GradientSums:
         op = CollectiveOp.ALL_REDUCE
         if self.trace.distributed_optimizer:
             op = CollectiveOp.REDUCE_SCATTER
-            size_bytes = -(-size_bytes // self.members) * self.members
+            unit = self.members * self.trace.gradient_bytes
+            size_bytes = -(-size_bytes // unit) * unit
         added = self.program.collective(
             name, after, op, group=self.group, input_bytes=size_bytes
         )

@@ -224,7 +224,8 @@ class _RankTraining:
         last = self._receive(f"{prefix}backward", 1, turn, after, posted_after)
         if self._stage == self._stages - 1:
             last = self._vocabulary.output_backward(prefix, last)
-            if is_last:
+            shares = self._settings.shape.tied and self._stages == 1
+            if is_last and not shares:  # else they are part of the embedding's
                 self._sum_vocabulary("output.gradients", last)
         scattered: list[int] = []
         layers = self._layers[::-1]
@@ -254,17 +255,17 @@ class _RankTraining:
 
     def _sum_layer(self, layer: int, after: After) -> None:
         trace, size = self._trace, self._trace.gradient_bytes
-        dense_bytes = self._dense_weights(layer) * size
+        dense_bytes = self._part(self._dense_weights(layer)) * size
         if isinstance(trace, MoeTrace) and trace.dense_bytes is not None:
             dense_bytes = trace.dense_bytes
         if isinstance(trace, MoeTrace) and self._settings.shape.has_experts(layer):
-            expert_bytes = trace.all_reduce_bytes or self._expert_weights * size
+            expert_bytes = self._part(self._expert_weights) * size
             self._expert_sums.add(
-                f"layer{layer}.gradients.expert", after, self._part(expert_bytes)
+                f"layer{layer}.gradients.expert",
+                after,
+                trace.all_reduce_bytes or expert_bytes,
             )
-        self._dense_sums.add(
-            f"layer{layer}.gradients.dense", after, self._part(dense_bytes)
-        )
+        self._dense_sums.add(f"layer{layer}.gradients.dense", after, dense_bytes)
 
     def _sum_vocabulary(self, name: str, after: After) -> None:
         """Reduce the gradients of embedding or output, which are never sharded."""
@@ -278,9 +279,12 @@ class _RankTraining:
         )
         self._dense_sums.add(name, last, size_bytes)
 
-    def _part(self, size_bytes: int) -> int:
-        """Return the bytes of weights or gradients that one sharded rank keeps."""
-        return -(-size_bytes // self._shards)
+    def _part(self, weights: int) -> int:
+        """Return the number of weights or gradients that one sharded rank keeps.
+
+        FSDP pads them to a multiple of the number of shards.
+        """
+        return -(-weights // self._shards)
 
     @property
     def _expert_weights(self) -> int:
@@ -302,13 +306,13 @@ class _RankTraining:
         """Gather the sharded weights of *layers*, which has at most one layer."""
         last: After = ()
         for layer in layers:
-            size_bytes = self._held_weights(layer) * self._settings.bytes_per_element
+            size = self._settings.bytes_per_element
             last = self._program.collective(
                 f"{name}.layer{layer}.weights",
                 after,
                 CollectiveOp.ALL_GATHER,
                 group=self._shard_group,
-                input_bytes=self._part(size_bytes),
+                input_bytes=self._part(self._held_weights(layer)) * size,
             )
         return last
 
@@ -321,7 +325,7 @@ class _RankTraining:
             after,
             CollectiveOp.REDUCE_SCATTER,
             group=self._shard_group,
-            input_bytes=self._part(self._held_weights(layer) * size) * self._shards,
+            input_bytes=self._part(self._held_weights(layer)) * self._shards * size,
         )
 
     def _receive(

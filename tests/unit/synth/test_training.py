@@ -224,6 +224,38 @@ def test_weights_are_gathered_ahead_and_gradients_scattered() -> None:
     assert "micro1.layer1.backward.ffn" not in before
 
 
+def test_shards_have_whole_weights() -> None:
+    weights = 4 * 64 * 64 + 2 * 64 * 128
+    part = -(-weights // 6)
+    assert traffic("dense", fsdp=6, dp=2, **MODEL) == {
+        ("all_gather", part * 2, "sharded data"): 2 * 2,
+        ("reduce_scatter", part * 6 * 2, "sharded data"): 2,
+        ("all_reduce", part * 2, "data"): 2,
+    }
+
+
+def test_given_gradients_are_those_of_a_sharded_rank() -> None:
+    found = traffic("moe", fsdp=4, dp=2, all_reduce="1001B", dense="1B", layers=3)
+    sums = {key: count for key, count in found.items() if key[0] == "all_reduce"}
+    assert sums == {
+        ("all_reduce", 1001, "expert data"): 3,
+        ("all_reduce", 1, "data"): 3,
+    }
+
+
+def test_shared_embedding_and_output_have_one_gradient_per_stage() -> None:
+    parameters = {"model": "gpt-3-175b", "layers": 2, "vocabulary": 10, "dp": 2}
+
+    def sums(rank: int, **more: int) -> list[str]:
+        made = graph("dense", rank, **parameters, **more)
+        kept = ("embedding.gradients", "output.gradients")
+        return [each.name for each in made.nodes() if each.name in kept]
+
+    assert sums(0) == ["embedding.gradients"]
+    assert sums(0, pp=2) == ["embedding.gradients"]
+    assert sums(2, pp=2) == ["output.gradients"]
+
+
 @pytest.mark.parametrize("bucket", [1000, 24_576, 10**9])
 def test_buckets_divide_the_gradients_and_lose_none(bucket: int) -> None:
     made = graph("dense", dp=2, bucket=f"{bucket}B", **MODEL)

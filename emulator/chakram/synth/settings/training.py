@@ -254,7 +254,7 @@ class MoeTrace(TrainingTrace):
     all_reduce_bytes: Size | None = Field(default=None, alias="all_reduce")
     """Expert gradients per layer and rank, instead of the model's size."""
     dense_bytes: ZeroableSize | None = Field(default=None, alias="dense")
-    """Size of the dense gradients per layer. Overrides the model's; 0B: none."""
+    """Dense gradients per layer and rank, instead of the model's size; 0B: none."""
     attention_ns: Time | None = Field(default=None, alias="attention")
     """Forward time of a layer's attention, rounded to 1us, instead of the model's."""
     expert_ns: Time | None = Field(default=None, alias="expert")
