@@ -16,13 +16,15 @@ Members without splits have even splits.
 
 A send matches a receive with the same source, destination and tag. Messages with equal
 tags are counted on both sides in topological order, and the k-th send matches the k-th
-receive. In the program, all messages from a source to a destination are numbered
-together: by tag, then in that order.
+receive. If both sides name the same process groups equally often, messages of each
+group are counted separately. In the program, all messages from a source to a
+destination are numbered together: by tag, then in the order of the sends.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -320,6 +322,13 @@ def _match_messages(
     pairs: list[tuple[int, int]] = []
     for tag in sorted(sends.keys() | receives.keys()):
         sent, received = sends.get(tag, ()), receives.get(tag, ())
+        groups = [source.group(position) for position in sent]
+        others = [destination.group(position) for position in received]
+        if groups != others and Counter(groups) == Counter(others):
+            of_group: dict[str | None, deque[int]] = {}
+            for group, position in zip(others, received, strict=True):
+                of_group.setdefault(group, deque()).append(position)
+            received = [of_group[group].popleft() for group in groups]
         for send, receive in zip(sent, received, strict=False):
             pairs.append((send, receive))
             sizes = (source.comm_bytes(send), destination.comm_bytes(receive))

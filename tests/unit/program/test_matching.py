@@ -209,6 +209,34 @@ def test_messages_are_counted_by_tag_then_by_dependencies() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        (["b", None, "a"], [2, 1, 0]),
+        # Groups that the receives do not name say nothing.
+        ([None, None, None], [0, 1, 2]),
+        (["a", "b", "b"], [0, 1, 2]),
+    ],
+)
+def test_messages_with_equal_tags_match_within_their_groups(
+    names: list[str | None], numbers: list[int]
+) -> None:
+    matching = match_ranks(
+        job(
+            [
+                {**send(at, 1, tag=5), "group": name}
+                for at, name in enumerate(["a", None, "b"])
+            ],
+            [{**receive(at, 0, tag=5), "group": name} for at, name in enumerate(names)],
+        ),
+        groups(a=(0, 1), b=(0, 1)),
+    )
+    assert matching.messages[0] == {at: MessageId(1, at) for at in range(3)}
+    assert matching.messages[1] == {
+        at: MessageId(0, number) for at, number in enumerate(numbers)
+    }
+
+
 def test_no_tag_is_tag_zero() -> None:
     matching = match_ranks(job([send(1, 1)], [receive(1, 0, tag=0)]), {})
     assert matching.messages[0] == {0: MessageId(1, 0)}

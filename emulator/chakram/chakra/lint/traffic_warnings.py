@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from chakram.chakra.lint.computation_warnings import LintWarningKind, check_computation
 from chakram.chakra.lint.rule_table import RULES
@@ -37,6 +37,9 @@ _STEPS: Final = 1_000_000
 """Maximum number of edges followed per rank to determine the order of messages."""
 
 _SHOWN = 5
+
+_Alike: TypeAlias = tuple[NodeKind, int | None, int, str | None]
+"""What messages share that match in order: direction, other rank, tag and group."""
 
 _TEXT_NAME: Final = re.compile(
     r"COMM_COLL_NODE_(?P<layer>.+?)(?P<input>_IG_COMM_)?_[A-Z]+"
@@ -91,14 +94,14 @@ class _Traffic:
         empty: list[int] = []
         total_bytes = 0
         rootless: dict[str, int] = {}
-        messages: dict[tuple[NodeKind, int | None, int], list[int]] = {}
+        messages: dict[_Alike, list[int]] = {}
         for position in graph.communication():
             self._nodes += 1
             size_bytes = graph.comm_bytes(position)
             op = graph.op(position)
             if op is None:
                 node = graph.node(position)
-                key = (node.kind, node.peer, node.tag or 0)
+                key = (node.kind, node.peer, node.tag or 0, node.group)
                 messages.setdefault(key, []).append(position)
             else:
                 name = graph.group(position) or WORLD
@@ -277,7 +280,7 @@ def _lost_groups(graph: TraceGraph) -> Iterator[TraceWarning]:
 
 def _ambiguous(
     graph: TraceGraph,
-    messages: Mapping[tuple[NodeKind, int | None, int], Sequence[int]],
+    messages: Mapping[_Alike, Sequence[int]],
 ) -> Iterator[TraceWarning]:
     """Yield a warning if only node ids order messages of different sizes."""
     unequal = {
@@ -293,7 +296,7 @@ def _ambiguous(
     left = _STEPS
     first: tuple[NodeKind, int | None, int, int, int] | None = None
     count = 0
-    for (kind, peer, tag), positions in unequal.items():
+    for (kind, peer, tag, _), positions in unequal.items():
         ordered = sorted(positions, key=index_of.__getitem__)
         for before, after in pairwise(ordered):
             follows, left = _follows(graph, before, after, index_of, left)

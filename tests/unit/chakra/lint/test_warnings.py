@@ -284,6 +284,7 @@ def test_unordered_messages_of_one_tag_cause_a_warning() -> None:
     [
         [send(1, 1, size=5), send(2, 1, size=5)],
         [send(1, 1, size=5, tag=1), send(2, 1, size=6, tag=2)],
+        [send(1, 1, size=5), {**send(2, 1, size=6), "group": "b"}],
         [send(1, 1, size=5), send(2, 2, size=6)],
         [send(1, 1, size=5), label(2, after=[1]), send(3, 1, size=6, after=[2])],
     ],
