@@ -11,7 +11,8 @@ traces directly and creates the same records as the converter:
   which the linker copied from the calling operation.
 * The root of the tree is left out, as in the converter.
 
-Unlike the converter, this module keeps the start times.
+Unlike the converter, this module keeps the start times, fractions of microseconds, and
+the splits of uneven all-to-alls.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ from chakram.chakra.read.groups import (
 )
 from chakram.chakra.read.json_records import encode, members_of
 from chakram.chakra.read.json_scan import JsonScanner
+from chakram.chakra.read.node_meaning import RECEIVED_SPLITS, SENT_SPLITS
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import GarbageTrace
 
 if TYPE_CHECKING:
     from collections import Counter
+
+    from chakram.collectives.split_sizes import Splits
 
 _KERNEL: Final = re.compile(r"nccl\w*Kernel")
 """Pattern of the names of NCCL's kernels.
@@ -63,6 +67,7 @@ _CALLERS_LOOK: Final = 3
 _TENSOR_FIELDS: Final = 6
 """A tensor is [id, storage, offset, elements, bytes per element, device]."""
 _MOST: Final = 2**62
+_MICROSECOND_NS: Final = 1_000
 _DEEPEST: Final = 8
 """Maximum nesting depth of tensor lists. Real traces have one or two levels."""
 
@@ -76,11 +81,12 @@ class _Node:
     parent: int
     name: str
     on_gpu: bool
-    duration_us: int
-    start_us: int
+    duration_ns: int
+    start_ns: int
     attributes: dict[str, AttributeValue]
     input_values: str
     group: str
+    splits: Splits | None
     size_bytes: int
     after: int | None
     children: list[_Node] = field(default_factory=list)
@@ -88,12 +94,22 @@ class _Node:
 
 
 def linked_records(
-    chunks: Iterable[bytes], source: str, lost: Counter[str] | None = None
+    chunks: Iterable[bytes],
+    source: str,
+    lost: Counter[str] | None = None,
+    *,
+    unit_ns: int = _MICROSECOND_NS,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` of a linked trace.
 
     The order of nodes is known only at the end, so all nodes stay in memory, without
-    their tensors. *lost* counts data that the records lack, by a description.
+    their tensors.
+
+    Args:
+        chunks: The bytes of the file.
+        source: Name of the file, for error messages.
+        lost: Counts data that the records lack, by a description.
+        unit_ns: Nanoseconds per unit of the times in the records.
 
     Raises:
         TraceError: At the first invalid node.
@@ -101,16 +117,20 @@ def linked_records(
     scanner = JsonScanner(chunks, source=source)
     nodes: dict[int, _Node] = {}
     for offset, raw in scanner.elements("nodes"):
-        where = f"{source}: offset {offset}"
-        node = _node(raw, offset, where)
+        node = _node(raw, offset, source)
         if nodes.setdefault(node.node_id, node) is not node:
             raise GarbageTrace(
-                where,
+                f"{source}: offset {offset}",
                 f"node id {node.node_id} occurs twice in the file",
                 "use unique ids within each rank",
             )
     if lost is not None:
         lost["tensors and attributes of a node, which are not converted"] += len(nodes)
+        lost.update(
+            "fractions of microseconds of a node, which are rounded"
+            for each in nodes.values()
+            if each.duration_ns % unit_ns or each.start_ns % unit_ns
+        )
     schema = scanner.members.get("schema", "")
     yield 0, encode_metadata(Metadata(attributes={"schema": str(schema)}))
     roots = [node for node in nodes.values() if node.parent not in nodes]
@@ -123,7 +143,7 @@ def linked_records(
     dropped = {root.node_id for root in roots if root.parent == root.node_id}
     for node in nodes.values():
         if node.node_id not in dropped:
-            yield node.offset, _record(node, nodes, dropped, source)
+            yield node.offset, _record(node, nodes, dropped, source, unit_ns)
 
 
 def _order(root: _Node) -> None:
@@ -149,7 +169,11 @@ def _order(root: _Node) -> None:
 
 
 def _record(
-    node: _Node, nodes: Mapping[int, _Node], dropped: set[int], source: str
+    node: _Node,
+    nodes: Mapping[int, _Node],
+    dropped: set[int],
+    source: str,
+    unit_ns: int,
 ) -> bytes:
     node_type = NodeType.COMP
     attributes = {"is_cpu_op": not node.on_gpu, **node.attributes}
@@ -164,8 +188,14 @@ def _record(
         elif _GENERIC in node.name and (op := _called_collective(node, nodes)):
             attributes["comm_type"] = int(CollectiveType[op.name])
         attributes["comm_size"] = node.size_bytes
-        if "pg_name" not in attributes and (group := _group(node, nodes)):
-            attributes["pg_name"] = group
+        for caller in _callers(node, nodes):
+            # Profiles state no groups for send-receive kernels.
+            if caller.group:
+                attributes.setdefault("pg_name", caller.group)
+            if caller.splits is not None and node_type == NodeType.COMM_COLL:
+                attributes["comm_type"] = int(CollectiveType.ALL_TO_ALL)
+                attributes["comm_size"] = sum(caller.splits.sent_bytes)
+                attributes[SENT_SPLITS], attributes[RECEIVED_SPLITS] = caller.splits
     return encode(
         f"{source}: offset {node.offset}",
         node_id=node.node_id,
@@ -173,24 +203,25 @@ def _record(
         node_type=node_type,
         data_deps=[each for each in dict.fromkeys(node.data) if each not in dropped],
         ctrl_deps=[node.parent],
-        start_time_micros=node.start_us,
-        duration_micros=node.duration_us,
+        start_time_micros=_rounded(node.start_ns, unit_ns),
+        duration_micros=_rounded(node.duration_ns, unit_ns),
         attributes=attributes,
         input_values=node.input_values,
     )
 
 
-def _group(node: _Node, nodes: Mapping[int, _Node]) -> str:
-    """Return the group that a caller of a kernel records, or an empty string.
+def _rounded(time_ns: int, unit_ns: int) -> int:
+    return (time_ns + unit_ns // 2) // unit_ns
 
-    Profiles state no groups for send-receive kernels.
-    """
-    caller: _Node | None = node
+
+def _callers(node: _Node, nodes: Mapping[int, _Node]) -> Iterator[_Node]:
+    """Yield the nearest callers of a kernel, first the one that launched it."""
     for _ in range(_CALLERS_LOOK):
-        caller = None if caller is None else nodes.get(caller.parent)
-        if caller is not None and caller.group:
-            return caller.group
-    return ""
+        caller = nodes.get(node.parent)
+        if caller is None:
+            return
+        yield caller
+        node = caller
 
 
 def _called_collective(node: _Node, nodes: Mapping[int, _Node]) -> CollectiveOp | None:
@@ -198,10 +229,8 @@ def _called_collective(node: _Node, nodes: Mapping[int, _Node]) -> CollectiveOp 
     # Few traces need this module.
     from chakram.chakra.read.pytorch.operations import kind_of
 
-    caller: _Node | None = node
-    for _ in range(_CALLERS_LOOK):
-        caller = None if caller is None else nodes.get(caller.parent)
-        op = None if caller is None else kind_of(caller.name)
+    for caller in _callers(node, nodes):
+        op = kind_of(caller.name)
         if isinstance(op, CollectiveOp):
             return op
     return None
@@ -211,17 +240,16 @@ def _send_receive(
     node: _Node, nodes: Mapping[int, _Node]
 ) -> tuple[NodeType, CollectiveType | None]:
     """Return the meaning of a send-receive kernel, derived from its callers' names."""
-    caller: _Node | None = node
-    for _ in range(_CALLERS_LOOK):
-        caller = None if caller is None else nodes.get(caller.parent)
-        words = "" if caller is None else caller.name.lower().replace("_", "")
+    for caller in _callers(node, nodes):
+        words = caller.name.lower().replace("_", "")
         for word, meaning in _MEANINGS:
             if word in words:
                 return meaning
     return NodeType.COMM_COLL, None
 
 
-def _node(value: Any, offset: int, where: str) -> _Node:
+def _node(value: Any, offset: int, source: str) -> _Node:
+    where = f"{source}: offset {offset}"
     raw = members_of(value, where)
     inputs = raw.get("inputs")
     values = inputs.get("values") if isinstance(inputs, dict) else inputs
@@ -245,11 +273,14 @@ def _node(value: Any, offset: int, where: str) -> _Node:
         parent=_number(raw, "ctrl_deps" if "ctrl_deps" in raw else "parent", where),
         name=name,
         on_gpu=on_gpu,
-        duration_us=_micros(raw.get("exclusive_dur"), where),
-        start_us=_micros(raw.get("ts"), where),
+        duration_ns=_time_ns(raw.get("exclusive_dur"), where),
+        start_ns=_time_ns(raw.get("ts"), where),
         attributes=attributes,
         input_values=input_values,
         group=_recorded_group(raw, input_values) if name == RECORD else "",
+        splits=_recorded_splits(raw, values, offset, source)
+        if name == RECORD
+        else None,
         size_bytes=_tensor_bytes(values, where) if on_gpu else 0,
         after=raw["inter_thread_dep"]
         if isinstance(raw.get("inter_thread_dep"), int)
@@ -268,6 +299,20 @@ def _recorded_group(raw: Mapping[str, Any], input_values: str) -> str:
     return "" if group is None else group.name
 
 
+def _recorded_splits(
+    raw: Mapping[str, Any], values: Any, offset: int, source: str
+) -> Splits | None:
+    """Return the splits that the ``record_param_comms`` of an all-to-all states."""
+    from chakram.chakra.read.pytorch.host import host_node
+    from chakram.chakra.read.pytorch.operations import from_record, kind_of
+
+    names = (each for each in values or () if isinstance(each, str))
+    if CollectiveOp.ALL_TO_ALL not in map(kind_of, names):
+        return None
+    what = from_record(host_node(raw, offset=offset, source=source), None)
+    return None if what is None else what.splits
+
+
 def _number(raw: Mapping[str, Any], key: str, where: str) -> int:
     value = raw.get(key)
     if isinstance(value, int) and 0 <= value < 2**64:
@@ -277,12 +322,12 @@ def _number(raw: Mapping[str, Any], key: str, where: str) -> int:
     )
 
 
-def _micros(value: Any, where: str) -> int:
-    """Return a fractional time as whole microseconds. A missing time is 0."""
+def _time_ns(value: Any, where: str) -> int:
+    """Return a time in nanoseconds. The file has microseconds with a fraction."""
     if value is None:
         return 0
-    if isinstance(value, int | float) and 0 <= value < _MOST:
-        return int(value)
+    if isinstance(value, int | float) and 0 <= value < _MOST // _MICROSECOND_NS:
+        return round(value * _MICROSECOND_NS)
     raise GarbageTrace(where, f"a time of a node is {value!r:.40}", "use microseconds")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
+_EXACT_NS = 1
+"""Unit of times from linked traces, which have fractions of microseconds."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _CONVERT = (
     "convert it with chakra_converter, or use the .et file that its producer wrote"
@@ -148,6 +150,8 @@ def open_stream(
                 trace=host.finish(names), sha256=digest.hexdigest()
             ),
         )
+    if form is Form.PYTORCH_LINKED:
+        options = replace(options, duration_unit_ns=_EXACT_NS)
     decoder = RankDecoder(
         rank=rank, source=source, options=options, zero_is_a_group=zero_is_a_group
     )
@@ -263,6 +267,8 @@ def _records(
         )
     if form not in JSON_RECORDS:
         refuse_form(form, source)
+    if form is Form.PYTORCH_LINKED and decoder is not None:
+        return linked_records(chunks, source, lost, unit_ns=_EXACT_NS)
     return JSON_RECORDS[form](chunks, source, lost)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from chakram.chakra.et_codec import decode_node
+from chakram.chakra.read.linked_traces import linked_records
 from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import CollectiveOp
-from chakram.foundation.errors import GarbageTrace
+from chakram.collectives.split_sizes import Splits
+from chakram.foundation.errors import GarbageTrace, TraceError
 from chakram.trace.node import NodeKind
 from tests.trace_bytes import read_stream
 
@@ -28,6 +32,17 @@ def cpu(
 
 def gpu(node_id: int, parent: int, name: str = "kernel", **more: Any) -> dict[str, Any]:
     return cpu(node_id, parent, name, **{"cat": "kernel", "stream": 7, **more})
+
+
+def record(node_id: int, values: list[Any]) -> dict[str, Any]:
+    return cpu(
+        node_id,
+        0,
+        "record_param_comms",
+        inputs={"values": values, "types": ["Tensor(float)"]},
+        outputs={"values": [TENSOR], "types": ["Tensor(float)"]},
+        attrs=[],
+    )
 
 
 def read(*nodes: Any) -> RankTrace:
@@ -50,7 +65,7 @@ def test_operations_follow_each_other_in_the_order_of_callers() -> None:
     first = trace.graph.node(0)
     assert (first.kind, first.duration_ns, first.start_ns) == (
         NodeKind.COMPUTE,
-        10_000,
+        10_900,
         1_000_000_000,
     )
 
@@ -116,10 +131,10 @@ def test_caller_determines_send_or_receive(
 
 
 def test_record_states_the_group_of_a_kernel_that_states_none() -> None:
-    values = [[], [5, False], ["3", "experts"], 0, "all_to_allv", [], [], 0, 2, 4]
+    values = [TENSOR, [5, False], ["3", "experts"], 0, "all_to_allv", [], [], 0, 2, 4]
     attrs = [{"name": "rf_id", "value": 7}, {"name": "pg_name", "value": "4"}]
     trace = read(
-        cpu(1, 0, "record_param_comms", inputs={"values": values}),
+        record(1, values),
         cpu(2, 1, "nccl:all_to_all"),
         gpu(3, 2, "ncclDevKernel_SendRecv(x)", inputs={"values": [TENSOR]}),
         cpu(4, 0, "record_param_comms", attrs=attrs),
@@ -129,6 +144,30 @@ def test_record_states_the_group_of_a_kernel_that_states_none() -> None:
     groups = [trace.graph.group(position) for position in trace.graph.communication()]
     assert groups == ["3", "4", "5"]
     assert trace.groups["3"] == (0, 2, 4, 6)
+
+
+def test_record_states_the_splits_of_an_all_to_all() -> None:
+    # Rows of 100 elements of 4 bytes.
+    values = [TENSOR, 5, ["3", "experts"], 0, "all_to_allv", [1, 0, 2, 7], [2, 2, 2, 4]]
+    trace = read(
+        record(1, values),
+        cpu(2, 1, "nccl:all_to_all"),
+        gpu(3, 2, "ncclDevKernel_SendRecv(x)", inputs={"values": [TENSOR]}),
+    )
+    kernel = trace.graph.node(2)
+    assert (kernel.op, kernel.comm_bytes) == (CollectiveOp.ALL_TO_ALL, 4000)
+    assert kernel.splits == Splits((400, 0, 800, 2800), (800, 800, 800, 1600))
+    values[5] = [1, 0, 2, 8]
+    with pytest.raises(TraceError, match="11 rows, which do not divide 1000"):
+        read(record(1, values))
+
+
+def test_converted_times_are_rounded_to_microseconds() -> None:
+    text = json.dumps({"schema": "1.1.1", "nodes": [ROOT, cpu(1, 0), cpu(2, 0, ts=2)]})
+    lost: Counter[str] = Counter()
+    records = [body for _, body in linked_records([text.encode()], "w", lost)]
+    assert decode_node(records[1], "w").duration_micros == 11
+    assert lost["fractions of microseconds of a node, which are rounded"] == 2
 
 
 def test_the_first_node_defines_process_groups() -> None:

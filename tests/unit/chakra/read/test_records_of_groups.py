@@ -127,7 +127,9 @@ def test_linked_traces_contain_records_of_groups() -> None:
                 "id": 2,
                 "name": "record_param_comms",
                 "ctrl_deps": 1,
-                "inputs": {"values": stated(["3", "tp"], 1, 2, 4)},
+                "inputs": {"values": stated(["3", "tp"], 1, 2, 4), "types": []},
+                "outputs": {"values": [TENSOR], "types": ["Tensor(float)"]},
+                "attrs": [],
                 "exclusive_dur": 5,
             }
         ],
