@@ -10,6 +10,9 @@ while its caller waits. Across all threads, ids ascend in the order in which ope
   host has waited for. ``chakram.program.ordering`` orders the transfers of a group.
 * The host waits for a synchronous transfer immediately. It waits for an asynchronous
   one at its ``wait`` node, or at an idle gap in the profile.
+* With NCCL, such a wait stops only one stream of the GPU, and the host runs ahead. No
+  trace names the stream. But a kernel that started before another kernel ended has
+  not waited for it, so the times of the profile exclude dependencies.
 * A group runs one collective after another (NCCL has a stream for each group, and gloo
   has a queue). So a wait for one collective covers all earlier ones of that group.
 """
@@ -18,9 +21,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
 from chakram.chakra.read.pytorch.host import HostNode
@@ -33,6 +36,19 @@ from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.host_nodes import MOST_ID, PART_SHIFT
 from chakram.trace.node import CPU_STREAM, NodeKind
+
+_AHEAD: Final = 4096
+"""Number of items in which to look for the last one that had ended. The host runs about
+1,000 kernels ahead."""
+
+_ROUNDING_NS: Final = 1_000
+"""Profiles of old PyTorch versions have whole microseconds."""
+
+_UNKNOWN: Final = Span(2**62, -(2**62))
+"""Time of an item that waits as if all earlier ones had ended before it."""
+
+_Ends: TypeAlias = "deque[tuple[int, int]]"
+"""End and id of items, in the order of the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +118,9 @@ class HostGraph:
                 node_id=node_id,
                 kind=NodeKind.COMPUTE,
                 name=item.name,
-                dependencies=self._order.compute(node_id, stream),
+                dependencies=self._order.compute(
+                    node_id, stream, _UNKNOWN if stream is None else span
+                ),
                 file_offset=item.offset,
                 duration_ns=span.duration_ns,
                 start_ns=span.start_ns,
@@ -145,10 +163,11 @@ class HostGraph:
         """
         node, what = transfer.node, transfer.what
         self._check_id(node.node_id)
+        times = self._times(transfer)
         columns: dict[str, Any] = {
             "node_id": node.node_id,
             "file_offset": node.offset,
-            **self._times(transfer),
+            **times,
         }
         if what.op == WAIT:
             after = self._order.wait(
@@ -166,6 +185,11 @@ class HostGraph:
             is_async=what.is_async is not False,
             # Groups do not order messages, so each message has its own queue.
             queue=group if isinstance(what.op, CollectiveOp) else node.node_id,
+            # Without a kernel, the times are those of the host.
+            stream=times.get("stream"),
+            span=Span(times["start_ns"], times["duration_ns"])
+            if "stream" in times
+            else _UNKNOWN,
         )
         columns["dependencies"] = after
         columns["group"] = group
@@ -234,16 +258,18 @@ class HostGraph:
 class HostOrder:
     """Dependencies of each item, derived from the order on the host.
 
-    ``_waited`` is the last item that the host waited for. A wait is also an item. It
+    ``_waits`` are the items that the host waited for, by the stream that ran the
+    transfer, and ``_computed`` the computations by stream. A wait is also an item. It
     depends on everything that the host waited for earlier.
     """
 
-    _waited: int | None = None
-    _last_of_stream: dict[int | None, int] = field(default_factory=dict)
+    _waits: dict[int | None, _Ends] = field(default_factory=dict)
+    _computed: dict[int | None, _Ends] = field(default_factory=dict)
     _stream: int | None = None
     _pending: dict[object, deque[tuple[object, int]]] = field(default_factory=dict)
     _queues: dict[object, list[int]] = field(default_factory=dict)
     _queue_of: dict[int, object] = field(default_factory=dict)
+    _ran: dict[int, tuple[int, int | None]] = field(default_factory=dict)
 
     @property
     def asynchronous(self) -> int:
@@ -254,12 +280,13 @@ class HostOrder:
         """Return the ids of asynchronous transfers without a known wait."""
         return sorted(each for queue in self._queues.values() for each in queue)
 
-    def compute(self, node_id: int, stream: int | None) -> tuple[int, ...]:
+    def compute(self, node_id: int, stream: int | None, span: Span) -> tuple[int, ...]:
         """Return the dependencies of a computation."""
-        after = self._after(stream)
-        self._last_of_stream[stream] = node_id
+        before = self._computed.setdefault(stream, deque(maxlen=_AHEAD))
+        last = [before[-1][1]] if before else []
+        before.append((span.end_ns, node_id))
         self._stream = stream
-        return after
+        return tuple(dict.fromkeys((*last, *self._waited(span.start_ns))))
 
     def transfer(
         self,
@@ -269,6 +296,8 @@ class HostOrder:
         sequence: object,
         is_async: bool,
         queue: object,
+        stream: int | None,
+        span: Span,
     ) -> tuple[int, ...]:
         """Return the dependencies of a transfer.
 
@@ -279,12 +308,18 @@ class HostOrder:
             is_async: Whether the host continues without waiting for it.
             queue: Key of the queue that runs transfers one after another. This transfer
                 is appended to it.
+            stream: The stream of its kernel, or None if it is unknown.
+            span: The time of its kernel, or ``_UNKNOWN``.
         """
-        after = self._after(self._stream)
+        # Some transfers run on the stream of the computation.
+        on_same = self._computed.get(stream) or self._computed.get(self._stream) or ()
+        last = _last_ended(on_same, span.start_ns)
+        after = tuple(dict.fromkeys((*last, *self._waited(span.start_ns))))
         if not is_async:
-            self._waited = node_id
+            self._add_wait(node_id, span.end_ns, stream)
             self._queues.pop(queue, None)
             return after
+        self._ran[node_id] = span.end_ns, stream
         self._queues.setdefault(queue, []).append(node_id)
         self._queue_of[node_id] = queue
         if sequence is not None:
@@ -320,12 +355,27 @@ class HostOrder:
         for transfer in begun:
             queue = self._queues.get(self._queue_of[transfer], [])
             del queue[: bisect_right(queue, transfer)]
-        after = (*begun, *(() if self._waited is None else (self._waited,)))
-        self._waited = node_id
+        ran = [self._ran[each] for each in begun]
+        # Without a stream, the time is unknown.
+        end_ns, stream = max(ran, key=lambda each: (each[1] is None, each[0]))
+        start_ns = _UNKNOWN.start_ns if stream is None else end_ns
+        after = (*begun, *self._waited(start_ns))
+        self._add_wait(node_id, end_ns, stream)
         return after
 
-    def _after(self, stream: int | None) -> tuple[int, ...]:
-        last = self._last_of_stream.get(stream)
-        return tuple(
-            dict.fromkeys(each for each in (last, self._waited) if each is not None)
-        )
+    def _add_wait(self, node_id: int, end_ns: int, stream: int | None) -> None:
+        waits = self._waits.setdefault(stream, deque(maxlen=_AHEAD))
+        waits.append((end_ns, node_id))
+
+    def _waited(self, start_ns: int) -> Iterator[int]:
+        """Yield the last wait for each stream that had ended at *start_ns*."""
+        for waits in self._waits.values():
+            yield from _last_ended(waits, start_ns)
+
+
+def _last_ended(items: Sequence[tuple[int, int]], start_ns: int) -> Sequence[int]:
+    """Return the last item that had ended at *start_ns*, or nothing."""
+    for end_ns, node_id in reversed(items):
+        if end_ns <= start_ns + _ROUNDING_NS:
+            return (node_id,)
+    return ()

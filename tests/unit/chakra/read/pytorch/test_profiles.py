@@ -20,6 +20,7 @@ from tests.unit.chakra.read.pytorch.hosts import (
     read,
     record,
     tensor,
+    wait,
 )
 
 
@@ -86,6 +87,66 @@ def test_only_kernels_compute_if_a_profile_has_kernels() -> None:
     ]
     assert found[2].dependencies == (1,)  # the stream that the host used last
     assert found[3].dependencies == (0,)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_kernels_wait_only_for_kernels_that_had_ended(is_async: bool) -> None:
+    profiled = profile(
+        *(event(each, each / 10, 1) for each in (40, 50, 60, 70, 80)),
+        kernel(40, 10, 100, stream=7),
+        kernel(50, 20, 180, stream=13),
+        kernel(60, 110, 50, stream=7),
+        kernel(70, 200, 5, stream=7),
+        kernel(80, 210, 5, stream=20),
+    )
+    sequence = [1, False]
+    trace = read(
+        groups(WORLD),
+        node(4, "aten::mm", rf_id=40),
+        record(
+            5, "allgather", [tensor(1)], rf_id=50, sequence=sequence,
+            behind=[0, 1, 4, is_async],
+        ),
+        *([wait(6, sequence)] if is_async else []),
+        node(7, "aten::mm", rf_id=60),
+        node(8, "aten::mm", rf_id=70),
+        node(9, "aten::mm", rf_id=80),
+        profiled=profiled,
+    )  # fmt: skip
+    found = list(trace.graph.nodes())
+    waited = 6 if is_async else 5
+    assert after(found, 5) == set()
+    assert after(found, 7) == {4}
+    assert after(found, 8) == {7, waited}
+    assert after(found, 9) == {waited}
+
+
+def test_kernels_wait_for_transfers_of_all_streams() -> None:
+    profiled = profile(
+        *(event(each, each / 10, 1) for each in (40, 50, 60, 70, 80)),
+        kernel(40, 10, 300, stream=13),
+        kernel(50, 20, 10, stream=14),
+        kernel(60, 40, 10, stream=7),
+        kernel(70, 50, 10, stream=7),
+        kernel(80, 310, 10, stream=7),
+    )
+    synchronous = {"behind": [0, 1, 4, False]}
+    trace = read(
+        groups(WORLD, PAIR),
+        record(4, "allgather", [tensor(1)], rf_id=40, **synchronous),
+        record(5, "allreduce", [tensor(1)], rf_id=50, group=("7", "pp"), **synchronous),
+        node(6, "aten::mm", rf_id=60),
+        # It runs on the stream of the computation.
+        record(7, "allreduce", [tensor(1)], rf_id=70, **synchronous),
+        node(8, "aten::mm", rf_id=80),
+        profiled=profiled,
+        rank=1,
+    )
+    found = list(trace.graph.nodes())
+    assert after(found, 5) == set()
+    assert after(found, 6) == {5}
+    assert after(found, 7) == {5, 6}
+    assert after(found, 8) == {4, 5, 6, 7}
 
 
 def test_profile_without_ids_is_reported_to_have_no_times() -> None:
