@@ -126,7 +126,8 @@ class LayerSettings:
     def context_bytes(self) -> int:
         """Bytes of queries, keys and values that are sent to the ranks of the heads."""
         shape = self.shape
-        lengths = shape.heads * shape.query_length + shape.kv_heads * (
+        # Ranks share a head of keys and values if there are fewer heads than ranks.
+        lengths = shape.heads * shape.query_length + max(shape.kv_heads, self.tp) * (
             shape.query_length + shape.value_length
         )
         return self.tokens * lengths * self.bytes_per_element // self.tp

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 SHARD, EXPERT_DATA, DATA = "sharded data", "expert data", "data"
+EMBEDDING = "embedding"
 """Purposes of the groups of gradients and weights."""
 
 
@@ -82,6 +83,12 @@ def synthesize_training(trace: TrainingTrace, router: Router | None) -> Synthesi
     if experts and experts.all_to_all_bytes is not None:
         nodes = 0  # the given size is that of one all-to-all
     groups = training_groups(grid, routing.ranks_per_node if nodes else 0)
+    if trace.shape.tied and trace.shape.vocabulary:
+        # Both ends of the pipeline have a copy of the matrix.
+        for rank in range(grid.nranks):
+            ends = (rank, grid.moved(rank, "pp", trace.pp - 1))
+            if trace.pp > 1 and not grid.position(rank, "pp"):
+                groups.add(EMBEDDING, ends)
     settings = LayerSettings(
         shape=trace.shape,
         grid=grid,
@@ -148,6 +155,7 @@ class _RankTraining:
         groups = settings.groups
         degrees, rank = settings.grid.degrees, program.rank
         self._shard_group = groups.of(SHARD, rank)
+        self._embedding_group = groups.of(EMBEDDING, rank)
         self._shards = degrees["fsdp"]
         self._stage = settings.grid.position(rank, "pp")
         self._stages = degrees["pp"]
@@ -178,7 +186,14 @@ class _RankTraining:
             # Receives of a turn are posted when the previous turn begins.
             before = start
         sums = both(self._expert_sums.finish(last), self._dense_sums.finish(last))
-        last = self._program.compute("optimizer", both(last, scattered, sums))
+        ends = self._program.collective(
+            "embedding.gradients.ends",
+            both(last, sums),
+            CollectiveOp.ALL_REDUCE,
+            group=self._embedding_group,
+            input_bytes=self._vocabulary.weights * self._trace.gradient_bytes,
+        )
+        last = self._program.compute("optimizer", both(last, scattered, sums, ends))
         self._expert_sums.spread_weights(last)
         self._dense_sums.spread_weights(last)
 

@@ -197,6 +197,9 @@ def test_context_parallel_ranks_exchange_tokens_for_heads() -> None:
         ("all_to_all", tokens * 8 * head * 2, "context"): 2 * 2,
         ("all_reduce", weights * 2, "data"): 2,
     }
+    # Each tensor-parallel rank has a head of keys and values.
+    found = traffic("dense", tp=4, cp=2, dp=1, kv_heads=2, **MODEL)
+    assert found["all_to_all", tokens * (2 + 2 * 1) * head * 2, "context"] == 2 * 2
 
 
 def test_stages_send_activations_forward_and_gradients_back() -> None:
@@ -243,17 +246,24 @@ def test_given_gradients_are_those_of_a_sharded_rank() -> None:
     }
 
 
-def test_shared_embedding_and_output_have_one_gradient_per_stage() -> None:
-    parameters = {"model": "gpt-3-175b", "layers": 2, "vocabulary": 10, "dp": 2}
+def test_gradient_of_a_shared_matrix_is_reduced_once_per_copy() -> None:
+    parameters = {"model": "gpt-3-175b", "layers": 4, "vocabulary": 10, "dp": 2}
 
     def sums(rank: int, **more: int) -> list[str]:
         made = graph("dense", rank, **parameters, **more)
-        kept = ("embedding.gradients", "output.gradients")
-        return [each.name for each in made.nodes() if each.name in kept]
+        names = [each.name for each in made.nodes() if each.op is AR]
+        return [each for each in names if "embedding" in each or "output" in each]
 
     assert sums(0) == ["embedding.gradients"]
-    assert sums(0, pp=2) == ["embedding.gradients"]
-    assert sums(2, pp=2) == ["output.gradients"]
+    ends = "embedding.gradients.ends"
+    assert sums(0, pp=3) == ["embedding.gradients", ends]
+    assert sums(2, pp=3) == []
+    assert sums(5, pp=3) == ["output.gradients", ends]
+    found = traffic("dense", rank=5, pp=3, **parameters)
+    assert found["all_reduce", 10 * 12288 * 2, "embedding"] == 1
+    assert "embedding.gradients" in names_before(
+        graph("dense", 1, pp=3, **parameters), ends
+    )
 
 
 @pytest.mark.parametrize("bucket", [1000, 24_576, 10**9])
