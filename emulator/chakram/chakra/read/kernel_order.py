@@ -1,4 +1,4 @@
-"""Reconstruction of the order of GPU kernels, which PyTorch's converter loses.
+"""Names of GPU kernels, and their order, which PyTorch's converter loses.
 
 A stream runs its kernels one after another. But in converted traces, no node depends on
 a kernel: computation does not depend on communication, and kernels do not depend on
@@ -12,15 +12,23 @@ back end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from chakram.collectives.groups import WORLD
 from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
+
+NCCL_KERNEL: Final = re.compile(r"nccl\w*Kernel")
+"""Pattern of the names of NCCL's kernels.
+
+Examples are ``ncclKernel_...`` in old versions, ``ncclDevKernel_...``, and
+``ncclSymDevKernel_...`` for symmetric memory.
+"""
 
 _Lane: TypeAlias = int | str | None
 

@@ -17,7 +17,6 @@ the splits of uneven all-to-alls.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +35,7 @@ from chakram.chakra.read.groups import (
 )
 from chakram.chakra.read.json_records import encode, members_of
 from chakram.chakra.read.json_scan import JsonScanner
+from chakram.chakra.read.kernel_order import NCCL_KERNEL
 from chakram.chakra.read.node_meaning import RECEIVED_SPLITS, SENT_SPLITS
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import GarbageTrace
@@ -44,13 +44,6 @@ if TYPE_CHECKING:
     from collections import Counter
 
     from chakram.collectives.split_sizes import Splits
-
-_KERNEL: Final = re.compile(r"nccl\w*Kernel")
-"""Pattern of the names of NCCL's kernels.
-
-Examples are ``ncclKernel_...`` in old versions, ``ncclDevKernel_...``, and
-``ncclSymDevKernel_...`` for symmetric memory.
-"""
 
 _SEND_RECEIVE: Final = "SendRecv"
 _GENERIC: Final = "Generic"
@@ -179,7 +172,7 @@ def _record(
     attributes = {"is_cpu_op": not node.on_gpu, **node.attributes}
     if not node.on_gpu and is_process_group_init(node.name):
         node_type = NodeType.METADATA
-    elif node.on_gpu and _KERNEL.search(node.name):
+    elif node.on_gpu and NCCL_KERNEL.search(node.name):
         node_type = NodeType.COMM_COLL
         if _SEND_RECEIVE in node.name:
             node_type, comm_type = _send_receive(node, nodes)

@@ -6,7 +6,8 @@ event of a kernel carries the "External id" of the operation that launched it.
 
 The self time of an operation is its duration without the events nested in it on the
 same thread. If there are kernels, only kernels count as computation, because the host
-runs ahead of the device.
+runs ahead of the device. Kernels of NCCL never do: coalesced transfers start after
+their operations, so any operation may seem to launch them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from chakram.chakra.read.groups import RECORD
 from chakram.chakra.read.json_scan import JsonScanner
+from chakram.chakra.read.kernel_order import NCCL_KERNEL
+from chakram.chakra.read.pytorch.host import C10D, LABELS
 from chakram.foundation.errors import GarbageTrace, TraceError
 
 _OPERATION: Final = "cpu_op"
@@ -73,6 +77,16 @@ class Profile:
     stray_ns: int = 0
 
 
+class _Kernel(NamedTuple):
+    """A kernel, with the external id of the operation that launched it."""
+
+    external: int | None
+    stream: int
+    start_ns: int
+    duration_ns: int
+    transfers: bool
+
+
 class _Events:
     """Columns of the relevant events. Times are in ns of the profile's clock."""
 
@@ -94,7 +108,7 @@ def read_profile(chunks: Iterable[bytes], source: str) -> Profile:
     """
     events = _Events()
     function_of: dict[int, int] = {}
-    kernels: list[tuple[int | None, int, int, int]] = []
+    kernels: list[_Kernel] = []
     for number, (offset, event) in enumerate(
         # Profilers write some argument names twice. The last value counts.
         JsonScanner(chunks, source=source, last_wins=True).elements("traceEvents")
@@ -115,11 +129,12 @@ def read_profile(chunks: Iterable[bytes], source: str) -> Profile:
             external = _argument(event, "External id")
             stream = _argument(event, "stream")
             kernels.append(
-                (
+                _Kernel(
                     external,
                     stream or 0,
                     _time_ns(event, "ts", where),
                     _time_ns(event, "dur", where),
+                    NCCL_KERNEL.search(str(event.get("name"))) is not None,
                 )
             )
     return _profile(source, events, function_of, kernels)
@@ -152,12 +167,10 @@ def _profile(
     source: str,
     events: _Events,
     function_of: Mapping[int, int],
-    kernels: list[tuple[int | None, int, int, int]],
+    kernels: list[_Kernel],
 ) -> Profile:
     profile = Profile(source=source, process=events.process)
-    begin_ns = min(
-        (*events.starts, *(start_ns for _, _, start_ns, _ in kernels)), default=0
-    )
+    begin_ns = min((*events.starts, *(each.start_ns for each in kernels)), default=0)
     own_ns = _own_times(events)
     for index, function in enumerate(events.functions):
         if function < 0:
@@ -169,8 +182,11 @@ def _profile(
         profile.spans[function] = Span(start_ns, events.durations[index])
         if events.is_operation[index]:
             profile.own[function] = Span(start_ns, own_ns[index])
-    for external, stream, start_ns, duration_ns in kernels:
+    for external, stream, start_ns, duration_ns, transfers in kernels:
         launched_by = None if external is None else function_of.get(external)
+        name = "" if launched_by is None else profile.names[launched_by]
+        if transfers and name != RECORD and not name.startswith((C10D, *LABELS)):
+            continue
         profile.kernels_ns += duration_ns
         if launched_by is None:
             profile.stray_kernels += 1

@@ -171,6 +171,29 @@ def test_kernels_without_an_operation_are_reported(lost_us: int, warned: bool) -
     assert not warned or found[0].startswith("1 of its kernels, with 33.3% of the time")
 
 
+def test_kernels_of_coalesced_transfers_are_no_computation() -> None:
+    nccl = {"name": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"}
+    stray = {**kernel(90, 30, 500, stream=13), **nccl}
+    trace = read(
+        groups(WORLD),
+        node(4, "autograd::engine::evaluate_function: x", rf_id=40),
+        record(5, "allreduce", [tensor(1)], rf_id=50),
+        profiled=profile(
+            event(40, 0, 50, name="autograd::engine::evaluate_function: x"),
+            event(50, 60, 1, name="record_param_comms"),
+            kernel(40, 10, 100, stream=7),
+            {**kernel(40, 20, 900, stream=13), **nccl},
+            {**kernel(50, 70, 40, stream=13), **nccl},
+            stray,
+        ),
+    )
+    assert [(each.node_id, each.duration_ns) for each in trace.graph.nodes()] == [
+        (4, 100_000),
+        (5, 40_000),
+    ]
+    assert WarningKind.NO_TIMES not in {each.kind for each in trace.warnings}
+
+
 def test_the_profile_of_another_run_is_refused() -> None:
     other = profile(event(40, 1, 2, name="aten::add"))
     told = "node 4: is 'aten::mm' in the trace, but 'aten::add' in the profile"
