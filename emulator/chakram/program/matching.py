@@ -322,13 +322,8 @@ def _match_messages(
     pairs: list[tuple[int, int]] = []
     for tag in sorted(sends.keys() | receives.keys()):
         sent, received = sends.get(tag, ()), receives.get(tag, ())
-        groups = [source.group(position) for position in sent]
-        others = [destination.group(position) for position in received]
-        if groups != others and Counter(groups) == Counter(others):
-            of_group: dict[str | None, deque[int]] = {}
-            for group, position in zip(others, received, strict=True):
-                of_group.setdefault(group, deque()).append(position)
-            received = [of_group[group].popleft() for group in groups]
+        if len(sent) == len(received) > 1:
+            received = _in_order_of_groups(source, sent, destination, received)
         for send, receive in zip(sent, received, strict=False):
             pairs.append((send, receive))
             sizes = (source.comm_bytes(send), destination.comm_bytes(receive))
@@ -358,6 +353,23 @@ def _match_messages(
                 )
             )
     return pairs
+
+
+def _in_order_of_groups(
+    source: TraceGraph,
+    sent: Sequence[int],
+    destination: TraceGraph,
+    received: Sequence[int],
+) -> Sequence[int]:
+    """Return receives in the order of the groups of their sends, if these agree."""
+    names = [source.group(position) for position in sent]
+    others = [destination.group(position) for position in received]
+    if names == others or Counter(names) != Counter(others):
+        return received
+    of_group: dict[str | None, deque[int]] = {}
+    for name, position in zip(others, received, strict=True):
+        of_group.setdefault(name, deque()).append(position)
+    return [of_group[name].popleft() for name in names]
 
 
 def without_zero_time(
