@@ -197,7 +197,7 @@ def summarize(
         per_rank=tuple(ranks),
         communication=_rows(traffic, groups),
         groups=_groups(traffic, groups),
-        unused_groups=_unused(traffic, groups),
+        unused_groups=_unused(graphs, groups),
         durations={
             kind.name.lower(): spread
             for kind, counts in durations.items()
@@ -334,8 +334,10 @@ def _groups(
     )
 
 
-def _unused(traffic: Traffic, groups: Mapping[str, ProcessGroup]) -> tuple[str, ...]:
-    used = {work.group for work in traffic.work}
+def _unused(
+    graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
+) -> tuple[str, ...]:
+    used = {name for graph in graphs.values() for name in graph.columns.group_names}
     # The group of all ranks always exists, defined or not.
     return tuple(sorted(groups.keys() - used - {WORLD}, key=_numbers_first))
 

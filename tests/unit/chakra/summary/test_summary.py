@@ -164,6 +164,8 @@ def test_unused_groups_are_named() -> None:
     }
     got = summarize({0: graph(0), 1: graph(1)}, {**GROUPS, **groups})
     assert got.unused_groups == ("9", "10", "x")
+    messages = job([{**send(1, 1), "group": "x"}], [])
+    assert summarize(messages, groups).unused_groups == ("1", "9", "10")
 
 
 def test_the_largest_pairs_come_first_and_equal_ones_are_counted() -> None:
