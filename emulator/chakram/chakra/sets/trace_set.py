@@ -313,6 +313,12 @@ def _merge_groups(
                     "define the groups in a comm_group.json",
                 )
             first_seen.setdefault(name, rank)
+    if not set(world.ranks) <= set(members.get(WORLD, world.ranks)):
+        raise TraceError(
+            traces[first_seen[WORLD]].trace.graph.source,
+            f"defines the group {WORLD!r} of the ranks {ranks_text(members[WORLD])}",
+            "rename it: this name is reserved for the group of all ranks",
+        )
     groups = {name: ProcessGroup(name=name, ranks=members[name]) for name in members}
     groups[WORLD] = world
     return groups | _parts(traces, groups)

@@ -388,6 +388,19 @@ def test_groups_of_the_traces_are_merged(tmp_path: Path) -> None:
     }
 
 
+def test_a_smaller_group_of_the_name_of_all_ranks_is_refused(tmp_path: Path) -> None:
+    def write(ranks: list[int]) -> None:
+        groups = f'[{{"pg_name": "world", "ranks": {ranks}}}]'
+        for rank in range(3):
+            data = metadata() + (init_node(groups) if rank else b"")
+            (tmp_path / f"w.{rank}.et").write_bytes(data)
+
+    write([0, 1, 2, 3])
+    assert load_trace_set(tmp_path).groups[WORLD].ranks == (0, 1, 2)
+    write([1, 2])
+    refused(tmp_path, r"w\.1\.et: defines the group 'world' of the ranks 1, 2 \(rename")
+
+
 def test_contradictory_groups_of_ranks_are_refused(tmp_path: Path) -> None:
     for rank in range(2):
         groups = f'[{{"pg_name": "1", "ranks": [{rank}]}}]'
