@@ -5,7 +5,8 @@
 traces directly and creates the same records as the converter:
 
 * CPU operations are computation. Each one waits for the previous one in a traversal of
-  the caller tree, and for dependencies in other threads that the linker found.
+  the caller tree, and for dependencies in other threads and on other streams that the
+  linker found.
 * GPU operations (nodes with a ``cat``) wait for the operation that launched them. NCCL
   kernels are collectives or messages. Their size is the size of the input tensors,
   which the linker copied from the calling operation.
@@ -81,7 +82,7 @@ class _Node:
     group: str
     splits: Splits | None
     size_bytes: int
-    after: int | None
+    after: list[int]
     children: list[_Node] = field(default_factory=list)
     data: list[int] = field(default_factory=list)
 
@@ -152,8 +153,7 @@ def _order(root: _Node) -> None:
         before = last if node.on_gpu else last_on_cpu
         if before is not None:
             node.data.append(before.node_id)
-        if node.after is not None:
-            node.data.append(node.after)
+        node.data += node.after
         if node.on_gpu:
             last = last_on_cpu
         else:
@@ -275,10 +275,15 @@ def _node(value: Any, offset: int, source: str) -> _Node:
         if name == RECORD
         else None,
         size_bytes=_tensor_bytes(values, where) if on_gpu else 0,
-        after=raw["inter_thread_dep"]
-        if isinstance(raw.get("inter_thread_dep"), int)
-        else None,
+        after=[each for each in _linked(raw) if isinstance(each, int)],
     )
+
+
+def _linked(raw: Mapping[str, Any]) -> list[Any]:
+    """Return the dependencies of a node that only the linker knows."""
+    on_streams = raw.get("sync_dep")
+    others = on_streams if isinstance(on_streams, list) else []
+    return [raw.get("inter_thread_dep"), *others]
 
 
 def _recorded_group(raw: Mapping[str, Any], input_values: str) -> str:

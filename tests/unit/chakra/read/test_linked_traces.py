@@ -81,6 +81,12 @@ def test_wait_for_another_thread_is_a_dependency() -> None:
     assert dependencies(trace)[3] == [2, 1]
 
 
+def test_waits_for_kernels_are_dependencies() -> None:
+    nodes = [cpu(node_id, 0, inter_thread_dep=None) for node_id in (1, 2, 3)]
+    nodes.append(cpu(4, 0, inter_thread_dep=2, sync_dep=[1, 3]))
+    assert dependencies(read(*nodes))[4] == [3, 2, 1]
+
+
 def test_nccl_kernels_communicate_their_inputs() -> None:
     inputs = {"values": [TENSOR, [TENSOR, TENSOR], "x", 5, [1, 2, 3]]}
     trace = read(
