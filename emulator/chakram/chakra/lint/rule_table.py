@@ -154,14 +154,14 @@ _TEXTS: Final[Mapping[Severity, Mapping[str, tuple[str, str]]]] = {
         ),
         "wait-inferred": (
             "no wait is recorded for an asynchronous operation, but in the profile the "
-            "host stalled until the operation ended",
+            "host or the GPU stalled until the operation ended",
             "nothing to do: the replay waits at the same place",
         ),
         "wait-unknown": (
             "neither a record, the profile nor a later wait in the group shows when "
             "the host waited for an asynchronous operation",
-            "record with NCCL, which records its waits; the replay may overlap more "
-            "than the run did",
+            "record a profile, which shows waits; the replay may overlap more than the "
+            "run did",
         ),
         "unknown-communication": (
             "communication of an unknown kind is omitted",

@@ -229,16 +229,14 @@ class HostGraph:
         profile = self.profile
         if profile is None:
             return {}
-        label = () if transfer.label is None else (transfer.label,)
-        rf_ids = (*label, *transfer.rf_ids)
-        for rf_id in rf_ids:
-            for stream, span in profile.kernels.get(rf_id, {}).items():
-                return {
-                    "duration_ns": span.duration_ns,
-                    "start_ns": span.start_ns,
-                    "stream": stream,
-                }
-        for rf_id in rf_ids:
+        if (kernel := transfer.kernel(profile)) is not None:
+            stream, span = kernel
+            return {
+                "duration_ns": span.duration_ns,
+                "start_ns": span.start_ns,
+                "stream": stream,
+            }
+        for rf_id in transfer.nearest_rf_ids:
             whole = profile.spans.get(rf_id)
             if whole is not None:
                 return {

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from chakram.chakra.read.groups import ALL_RANKS_NAMES, InitialGroup, normal_name
 from chakram.chakra.read.pytorch.host import HostNode
-from chakram.chakra.read.pytorch.kineto import Profile
+from chakram.chakra.read.pytorch.kineto import Profile, Span
 from chakram.chakra.read.pytorch.operations import WAIT, Communication
 from chakram.chakra.read.pytorch.unnamed_groups import (
     RankOperations,
@@ -40,6 +40,18 @@ class Transfer:
     what: Communication
     rf_ids: tuple[int, ...]
     label: int | None
+
+    @property
+    def nearest_rf_ids(self) -> tuple[int, ...]:
+        """All record function ids, those nearest to the transfer first."""
+        return self.rf_ids if self.label is None else (self.label, *self.rf_ids)
+
+    def kernel(self, profile: Profile) -> tuple[int, Span] | None:
+        """Return the stream and the time of its kernel, or None if it has none."""
+        for rf_id in self.nearest_rf_ids:
+            for kernel in profile.kernels.get(rf_id, {}).items():
+                return kernel
+        return None
 
 
 @dataclass(frozen=True, slots=True)

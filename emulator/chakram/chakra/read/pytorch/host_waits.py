@@ -1,4 +1,4 @@
-"""Detection of host waits for transfers from idle gaps in the profile."""
+"""Detection of waits for transfers from idle gaps of the host or GPU in the profile."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
+
+from chakram.chakra.read.pytorch.operations import WAIT
 
 if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.groups import Transfer
@@ -44,7 +46,39 @@ def waits_from_profile(
         elif each.what.sequence is None and label is not None:
             # Transfers with a sequence number have recorded waits.
             ends[each.node.node_id] = label.start_ns + label.duration_ns
-    return _waits_of(sorted(busy), ends) if ends else {}
+    return _waits_of(sorted(busy), ends)
+
+
+def waits_of_gpu(
+    transfers: Sequence[Transfer],
+    work: Iterable[tuple[int, int]],
+    profile: Profile,
+) -> Mapping[int, Sequence[int]]:
+    """Return the waits of a GPU that only the idle gaps between its kernels show.
+
+    PyTorch's data parallelism waits for NCCL without a record. The arguments and the
+    result are those of ``waits_from_profile``.
+    """
+    busy: list[tuple[int, int, int]] = []
+    ends: dict[int, int] = {}
+    for node_id, rf_id in work:
+        for span in profile.kernels[rf_id].values():
+            _add(busy, node_id, span)
+    recorded = {
+        (each.what.group, each.what.sequence)
+        for each in transfers
+        if each.what.op == WAIT
+    }
+    for each in transfers:
+        kernel, what = each.kernel(profile), each.what
+        if kernel is None:
+            continue
+        waits = {(group, what.sequence) for group in (what.group, None)}
+        if what.is_async is False or waits & recorded:
+            _add(busy, each.node.node_id, kernel[1])
+        else:
+            ends[each.node.node_id] = kernel[1].end_ns
+    return _waits_of(sorted(busy), ends)
 
 
 def waits_inside_callers(
@@ -86,6 +120,8 @@ def _waits_of(
     busy: Sequence[tuple[int, int, int]], ends: Mapping[int, int]
 ) -> dict[int, list[int]]:
     """Return the waits, given the busy intervals of the host and the transfer ends."""
+    if not (busy and ends):
+        return {}
     gaps: list[tuple[int, int, int]] = []
     until_ns = busy[0][0]
     for start_ns, end_ns, node_id in busy:

@@ -27,6 +27,7 @@ from chakram.chakra.read.pytorch.host import (
 from chakram.chakra.read.pytorch.host_waits import (
     waits_from_profile,
     waits_inside_callers,
+    waits_of_gpu,
 )
 from chakram.chakra.read.pytorch.operations import (
     Communication,
@@ -357,11 +358,11 @@ class HostTrace:
     ) -> Mapping[int, Sequence[int]]:
         """Return the transfers of each wait in the profile, by the following node."""
         profile = self._profile
-        if profile is None or profile.kernels:
-            # A host with a GPU rarely waits for transfers.
+        if profile is None:
             return {}
         work = [(each.node_id, each.rf_id) for each in self._work]
-        waits = waits_from_profile(transfers, work, profile)
+        shown = waits_of_gpu if profile.kernels else waits_from_profile
+        waits = shown(transfers, work, profile)
         nodes = {each.node.node_id: each.node for each in transfers}
         for ended in waits.values():
             for each in ended:
@@ -369,7 +370,7 @@ class HostTrace:
                     WarningKind.WAIT_INFERRED,
                     nodes[each].where,
                     "is asynchronous and no wait for it is recorded; in the profile, "
-                    "the host stalled until the operation ended, and so does the "
+                    "computation stalled until the operation ended, and so does the "
                     "replay",
                 )
         return waits

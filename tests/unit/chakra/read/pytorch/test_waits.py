@@ -23,6 +23,8 @@ from tests.unit.chakra.read.pytorch.hosts import (
     profile,
     read,
     record,
+    tensor,
+    wait,
 )
 
 WORLD = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 2}
@@ -188,6 +190,49 @@ def test_recorded_waits_and_devices_need_no_profile() -> None:
     assert after(list(got.graph.nodes()), 15) == {14}
     got = trace(ends_us=158, goes_on_us=160, more=(kernel(100, 10, 5, stream=1),))
     assert not any(waited(got).values())
+
+
+@pytest.mark.parametrize(
+    ("recorded", "ends_us", "waits"),
+    [
+        ((), 158, True),
+        ((), 95, False),  # long before the GPU continued
+        (("wait",), 158, True),  # the same, but the host recorded it
+        (("other",), 158, False),  # the GPU stalled for a later one of the group
+    ],
+)
+def test_gpu_that_stalled_until_the_end_of_a_transfer_waited_for_it(
+    recorded: tuple[str, ...], ends_us: float, waits: bool
+) -> None:
+    """As in DistributedDataParallel, whose waits have no record."""
+    synchronous = record(16, "allgather", [tensor(1)], behind=[0, 1, 2, False])
+    rows = [
+        groups(WORLD),
+        *(node(each, "aten::mm") for each in (10, 11)),
+        record(12, "allreduce", [tensor(256)], sequence=[1, False]),
+        *(node(each, "aten::mm") for each in (14, 15)),
+        *([synchronous] if "other" in recorded else []),
+        *([wait(17, [1, False])] if "wait" in recorded else []),
+        *(node(each, "aten::add_") for each in (18, 19)),
+    ]
+    computations = {10: 10, 11: 21, 14: 40, 15: 51, 18: 160, 19: 171}
+    events = [
+        *(event(10 * each, each / 10, 0.1) for each in (10, 11, 14, 15)),
+        *(event(10 * each, each / 10, 0.1, name="aten::add_") for each in (18, 19)),
+        *(kernel(10 * each, at, 10, stream=7) for each, at in computations.items()),
+        event(120, 1.2, 0.1, name="record_param_comms"),
+        kernel(120, 32, ends_us - 32, stream=13),
+    ]
+    if "other" in recorded:
+        events.append(event(160, 1.6, 0.1, name="record_param_comms"))
+        events.append(kernel(160, 61, 98, stream=14))
+    got = read(*rows, profiled=profile(*events))
+    found = waited(got)
+    assert found[18] == found[19] == ({12} if waits else set())
+    assert not any(found[each] for each in (10, 11, 14, 15))
+    kinds = {each.kind for each in got.warnings}
+    assert (WarningKind.WAIT_INFERRED in kinds) == (waits and not recorded)
+    assert (WarningKind.WAIT_UNKNOWN in kinds) == (not waits and not recorded)
 
 
 @pytest.mark.parametrize(
