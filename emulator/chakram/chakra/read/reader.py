@@ -37,6 +37,13 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _EXACT_NS = 1
 """Unit of times from linked traces, which have fractions of microseconds."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_COMPRESSIONS: Final = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh": "bzip2",
+    b"\x04\x22\x4d\x18": "LZ4",
+}
+"""First bytes of other compressed files. No trace begins like this."""
 _CONVERT = (
     "convert it with chakra_converter, or use the .et file that its producer wrote"
 )
@@ -351,4 +358,9 @@ def _recognized(chunks: Iterator[bytes], source: str) -> tuple[Form, Iterator[by
             "is a pointer of Git LFS instead of the file",
             "fetch the files of the repository: git lfs pull",
         )
+    for magic, name in _COMPRESSIONS.items():
+        if start.startswith(magic):
+            raise UnsupportedTrace(
+                source, f"is compressed with {name}", "use gzip, or no compression"
+            )
     return recognize(start), chain((start,) if start else (), chunks)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import io
+import lzma
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,17 @@ def test_pointers_of_git_lfs_are_refused_with_their_remedy(trickle: bool) -> Non
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n"
     with pytest.raises(UnsupportedTrace, match="git lfs pull"):
         count(pointer, trickle=trickle)
+
+
+def test_other_compressions_are_refused_by_name() -> None:
+    for data, name in (
+        (bytes.fromhex("28b52ffd2005290000") + b"hello", "zstd"),
+        (bytes.fromhex("04224d186040820500008068656c6c6f00000000"), "LZ4"),
+        (bz2.compress(b"hello"), "bzip2"),
+        (lzma.compress(b"hello"), "xz"),
+    ):
+        with pytest.raises(UnsupportedTrace, match=f"compressed with {name} .use gzip"):
+            count(data)
 
 
 def test_forms_that_are_not_read_are_refused_by_name() -> None:
