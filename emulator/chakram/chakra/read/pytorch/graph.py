@@ -309,9 +309,12 @@ class HostOrder:
             stream: The stream of its kernel, or None if it is unknown.
             span: The time of its kernel, or ``_UNKNOWN``.
         """
-        # Some transfers run on the stream of the computation.
-        on_same = self._computed.get(stream) or self._computed.get(self._stream) or ()
-        last = _last_ended(on_same, span.start_ns)
+        # The stream of the transfer may be that of its input.
+        last = [
+            each
+            for computed in map(self._computed.get, (stream, self._stream))
+            for each in _last_ended(computed or (), span.start_ns)
+        ]
         after = tuple(dict.fromkeys((*last, *self._waited(span.start_ns))))
         if not is_async:
             self._add_wait(node_id, span.end_ns, stream)

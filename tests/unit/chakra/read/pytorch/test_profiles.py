@@ -149,6 +149,23 @@ def test_kernels_wait_for_transfers_of_all_streams() -> None:
     assert after(found, 8) == {4, 5, 6, 7}
 
 
+def test_transfer_waits_for_its_own_stream_and_the_last_one() -> None:
+    profiled = profile(
+        *(event(each, each / 10, 1) for each in (40, 50, 60)),
+        kernel(40, 10, 5, stream=13),  # such as a copy after an earlier transfer
+        kernel(50, 20, 10, stream=7),
+        kernel(60, 31, 10, stream=13),
+    )
+    trace = read(
+        groups(WORLD),
+        node(4, "aten::mm", rf_id=40),
+        node(5, "aten::mm", rf_id=50),
+        record(6, "allreduce", [tensor(1)], rf_id=60),
+        profiled=profiled,
+    )
+    assert after(list(trace.graph.nodes()), 6) == {4, 5}
+
+
 def test_profile_without_ids_is_reported_to_have_no_times() -> None:
     trace = read(groups(WORLD), all_reduce(5, 1), profiled=profile(event(0, 1, 2)))
     assert [each.kind for each in trace.warnings] == [WarningKind.NO_TIMES]
