@@ -4,8 +4,8 @@ A host runs one operation at a time. Its threads alternate: the autograd thread 
 while its caller waits. Across all threads, ids ascend in the order in which operations
 *start*. These dependencies follow from that order:
 
-* Computation waits for the previous computation of its stream and for everything the
-  host has waited for. Without known kernels, the host counts as the only stream.
+* Computation waits for the previous kernel of its stream and for everything the host
+  has waited for. Without known kernels, the host counts as the only stream.
 * A transfer waits for the last computation started before it and for everything the
   host has waited for. ``chakram.program.ordering`` orders the transfers of a group.
 * The host waits for a synchronous transfer immediately. It waits for an asynchronous
@@ -257,17 +257,17 @@ class HostOrder:
     """Dependencies of each item, derived from the order on the host.
 
     ``_waits`` are the items that the host waited for, by the stream that ran the
-    transfer, and ``_computed`` the computations by stream. A wait is also an item. It
-    depends on everything that the host waited for earlier.
+    transfer, and ``_ran_on`` the computations and transfers of each stream. A wait is
+    also an item. It depends on everything that the host waited for earlier.
     """
 
     _waits: dict[int | None, _Ends] = field(default_factory=dict)
-    _computed: dict[int | None, _Ends] = field(default_factory=dict)
+    _ran_on: dict[int | None, _Ends] = field(default_factory=dict)
     _stream: int | None = None
     _pending: dict[object, deque[tuple[object, int]]] = field(default_factory=dict)
     _queues: dict[object, list[int]] = field(default_factory=dict)
     _queue_of: dict[int, object] = field(default_factory=dict)
-    _ran: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    _end_of: dict[int, tuple[int, int | None]] = field(default_factory=dict)
 
     @property
     def asynchronous(self) -> int:
@@ -280,9 +280,9 @@ class HostOrder:
 
     def compute(self, node_id: int, stream: int | None, span: Span) -> tuple[int, ...]:
         """Return the dependencies of a computation."""
-        before = self._computed.setdefault(stream, deque(maxlen=_AHEAD))
+        before = self._ran_on.get(stream)
         last = [before[-1][1]] if before else []
-        before.append((span.end_ns, node_id))
+        self._add_run(node_id, span.end_ns, stream)
         self._stream = stream
         return tuple(dict.fromkeys((*last, *self._waited(span.start_ns))))
 
@@ -312,15 +312,17 @@ class HostOrder:
         # The stream of the transfer may be that of its input.
         last = [
             each
-            for computed in map(self._computed.get, (stream, self._stream))
-            for each in _last_ended(computed or (), span.start_ns)
+            for before in map(self._ran_on.get, (stream, self._stream))
+            for each in _last_ended(before or (), span.start_ns)
         ]
+        if stream is not None:
+            self._add_run(node_id, span.end_ns, stream)
         after = tuple(dict.fromkeys((*last, *self._waited(span.start_ns))))
         if not is_async:
             self._add_wait(node_id, span.end_ns, stream)
             self._queues.pop(queue, None)
             return after
-        self._ran[node_id] = span.end_ns, stream
+        self._end_of[node_id] = span.end_ns, stream
         self._queues.setdefault(queue, []).append(node_id)
         self._queue_of[node_id] = queue
         if sequence is not None:
@@ -356,13 +358,17 @@ class HostOrder:
         for transfer in begun:
             queue = self._queues.get(self._queue_of[transfer], [])
             del queue[: bisect_right(queue, transfer)]
-        ran = [self._ran[each] for each in begun]
+        ran = [self._end_of[each] for each in begun]
         # Without a stream, the time is unknown.
         end_ns, stream = max(ran, key=lambda each: (each[1] is None, each[0]))
         start_ns = _UNKNOWN.start_ns if stream is None else end_ns
         after = (*begun, *self._waited(start_ns))
         self._add_wait(node_id, end_ns, stream)
         return after
+
+    def _add_run(self, node_id: int, end_ns: int, stream: int | None) -> None:
+        ran = self._ran_on.setdefault(stream, deque(maxlen=_AHEAD))
+        ran.append((end_ns, node_id))
 
     def _add_wait(self, node_id: int, end_ns: int, stream: int | None) -> None:
         waits = self._waits.setdefault(stream, deque(maxlen=_AHEAD))

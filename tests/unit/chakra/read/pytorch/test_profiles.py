@@ -146,7 +146,7 @@ def test_kernels_wait_for_transfers_of_all_streams() -> None:
     assert after(found, 5) == set()
     assert after(found, 6) == {5}
     assert after(found, 7) == {5, 6}
-    assert after(found, 8) == {4, 5, 6, 7}
+    assert after(found, 8) == {4, 5, 7}
 
 
 def test_transfer_waits_for_its_own_stream_and_the_last_one() -> None:
@@ -164,6 +164,26 @@ def test_transfer_waits_for_its_own_stream_and_the_last_one() -> None:
         profiled=profiled,
     )
     assert after(list(trace.graph.nodes()), 6) == {4, 5}
+
+
+def test_computation_on_the_stream_of_a_transfer_waits_for_it() -> None:
+    profiled = profile(
+        *(event(each, each / 10, 1) for each in (40, 50, 60)),
+        kernel(40, 10, 50, stream=13),
+        kernel(50, 60, 5, stream=13),
+        kernel(60, 70, 5, stream=13),
+    )
+    trace = read(
+        groups(WORLD, PAIR),
+        record(4, "allgather", [tensor(1)], rf_id=40),
+        node(5, "aten::mm", parent=4, rf_id=50),
+        record(6, "allreduce", [tensor(1)], rf_id=60, group=("7", "pp")),
+        profiled=profiled,
+        rank=1,
+    )
+    found = list(trace.graph.nodes())
+    assert after(found, 5) == {4}
+    assert after(found, 6) == {5}
 
 
 def test_profile_without_ids_is_reported_to_have_no_times() -> None:
