@@ -6,8 +6,9 @@ while its caller waits. Across all threads, ids ascend in the order in which ope
 
 * Computation waits for the previous kernel of its stream and for everything the host
   has waited for. Without known kernels, the host counts as the only stream.
-* A transfer waits for the last computation started before it and for everything the
-  host has waited for. ``chakram.program.ordering`` orders the transfers of a group.
+* A transfer waits for the last computation of each stream that started before it, and
+  for everything the host has waited for. ``chakram.program.ordering`` orders the
+  transfers of a group.
 * The host waits for a synchronous transfer immediately. It waits for an asynchronous
   one at its ``wait`` node, or at an idle gap in the profile.
 * With NCCL, such a wait stops only one stream of the GPU, and the host runs ahead. No
@@ -257,13 +258,14 @@ class HostOrder:
     """Dependencies of each item, derived from the order on the host.
 
     ``_waits`` are the items that the host waited for, by the stream that ran the
-    transfer, and ``_ran_on`` the computations and transfers of each stream. A wait is
-    also an item. It depends on everything that the host waited for earlier.
+    transfer, and ``_ran_on`` the computations and transfers of each stream.
+    ``_computing`` are the streams with computations. A wait is also an item. It depends
+    on everything that the host waited for earlier.
     """
 
     _waits: dict[int | None, _Ends] = field(default_factory=dict)
     _ran_on: dict[int | None, _Ends] = field(default_factory=dict)
-    _stream: int | None = None
+    _computing: dict[int | None, None] = field(default_factory=dict)
     _pending: dict[object, deque[tuple[object, int]]] = field(default_factory=dict)
     _queues: dict[object, list[int]] = field(default_factory=dict)
     _queue_of: dict[int, object] = field(default_factory=dict)
@@ -283,7 +285,7 @@ class HostOrder:
         before = self._ran_on.get(stream)
         last = [before[-1][1]] if before else []
         self._add_run(node_id, span.end_ns, stream)
-        self._stream = stream
+        self._computing[stream] = None
         return tuple(dict.fromkeys((*last, *self._waited(span.start_ns))))
 
     def transfer(
@@ -309,11 +311,10 @@ class HostOrder:
             stream: The stream of its kernel, or None if it is unknown.
             span: The time of its kernel, or ``_UNKNOWN``.
         """
-        # The stream of the transfer may be that of its input.
         last = [
             each
-            for before in map(self._ran_on.get, (stream, self._stream))
-            for each in _last_ended(before or (), span.start_ns)
+            for which in dict.fromkeys((*self._computing, stream))
+            for each in _last_ended(self._ran_on.get(which) or (), span.start_ns)
         ]
         if stream is not None:
             self._add_run(node_id, span.end_ns, stream)

@@ -85,7 +85,7 @@ def test_only_kernels_compute_if_a_profile_has_kernels() -> None:
         (5, 13, 500_000),
         (6, 7, 4_000),
     ]
-    assert found[2].dependencies == (1,)  # the stream that the host used last
+    assert found[2].dependencies == (0, 1)
     assert found[3].dependencies == (0,)
 
 
@@ -149,7 +149,7 @@ def test_kernels_wait_for_transfers_of_all_streams() -> None:
     assert after(found, 8) == {4, 5, 7}
 
 
-def test_transfer_waits_for_its_own_stream_and_the_last_one() -> None:
+def test_transfer_waits_for_all_streams_of_computation() -> None:
     profiled = profile(
         *(event(each, each / 10, 1) for each in (40, 50, 60)),
         kernel(40, 10, 5, stream=13),  # such as a copy after an earlier transfer
