@@ -24,6 +24,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
@@ -48,8 +49,8 @@ _ROUNDING_NS: Final = 1_000
 _UNKNOWN: Final = Span(2**62, -(2**62))
 """Time of an item that waits as if all earlier ones had ended before it."""
 
-_Ends: TypeAlias = "deque[tuple[int, int]]"
-"""End and id of items, in the order of the host."""
+_End: TypeAlias = tuple[int, int]
+"""End and id of an item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +264,8 @@ class HostOrder:
     on everything that the host waited for earlier.
     """
 
-    _waits: dict[int | None, _Ends] = field(default_factory=dict)
-    _ran_on: dict[int | None, _Ends] = field(default_factory=dict)
+    _waits: dict[int | None, list[_End]] = field(default_factory=dict)
+    _ran_on: dict[int | None, deque[_End]] = field(default_factory=dict)
     _computing: dict[int | None, None] = field(default_factory=dict)
     _pending: dict[object, deque[tuple[object, int]]] = field(default_factory=dict)
     _queues: dict[object, list[int]] = field(default_factory=dict)
@@ -372,8 +373,10 @@ class HostOrder:
         ran.append((end_ns, node_id))
 
     def _add_wait(self, node_id: int, end_ns: int, stream: int | None) -> None:
-        waits = self._waits.setdefault(stream, deque(maxlen=_AHEAD))
-        waits.append((end_ns, node_id))
+        # The host may wait for an early transfer of a stream after a late one.
+        waits = self._waits.setdefault(stream, [])
+        place = bisect_right(waits, end_ns, key=itemgetter(0))
+        waits.insert(place, (end_ns, node_id))
 
     def _waited(self, start_ns: int) -> Iterator[int]:
         """Yield the last wait for each stream that had ended at *start_ns*."""
@@ -381,7 +384,7 @@ class HostOrder:
             yield from _last_ended(waits, start_ns)
 
 
-def _last_ended(items: Sequence[tuple[int, int]], start_ns: int) -> Sequence[int]:
+def _last_ended(items: Sequence[_End], start_ns: int) -> Sequence[int]:
     """Return the last item that had ended at *start_ns*, or nothing."""
     for end_ns, node_id in reversed(items):
         if end_ns <= start_ns + _ROUNDING_NS:
