@@ -50,6 +50,8 @@ _UNPROFILED_SHARE = 0.25
 
 _STRAY_SHARE = 0.01
 """Share of the time of all kernels that kernels without an operation may have."""
+_START = "init"
+"""Name in the record of the start of a communicator, which transfers nothing."""
 _STRUCTURE = "[pytorch|profiler|execution_trace|"
 """Name prefix of the nodes for the process and its threads."""
 
@@ -424,6 +426,8 @@ class HostTrace:
         self._noticed.warn(WarningKind.NO_NODES, self._source, found, hint=hint)
 
     def _unknown(self, node: HostNode) -> None:
+        if _START in node.inputs:
+            return
         self._noticed.warn(
             WarningKind.UNKNOWN_COMMUNICATION,
             node.where,

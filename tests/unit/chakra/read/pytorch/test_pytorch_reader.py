@@ -374,14 +374,18 @@ def test_faulty_nodes_are_refused_with_their_place(row: object, found: str) -> N
 
 
 def test_unknown_communication_is_reported() -> None:
-    trace = read(record(5, "allmagic", [tensor(1)]), record(6, "barrier", None))
+    trace = read(
+        record(4, "init", None),
+        record(5, "allmagic", [tensor(1)]),
+        record(6, "barrier", None),
+    )
     assert [each.node_id for each in trace.graph.nodes()] == [6]
     (warning,) = (
         each
         for each in trace.warnings
         if each.kind is WarningKind.UNKNOWN_COMMUNICATION
     )
-    assert "node 5" in warning.where
+    assert (warning.count, "node 5" in warning.where) == (1, True)
 
 
 def test_other_schemas_are_refused() -> None:
