@@ -20,12 +20,12 @@ while its caller waits. Across all threads, ids ascend in the order in which ope
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
 from chakram.chakra.read.pytorch.host import HostNode
@@ -39,18 +39,11 @@ from chakram.trace.graph import TraceGraph
 from chakram.trace.host_nodes import MOST_ID, PART_SHIFT
 from chakram.trace.node import CPU_STREAM, NodeKind
 
-_AHEAD: Final = 4096
-"""Number of items in which to look for the last one that had ended. The host runs about
-1,000 kernels ahead."""
-
 _ROUNDING_NS: Final = 1_000
 """Profiles of old PyTorch versions have whole microseconds."""
 
 _UNKNOWN: Final = Span(2**62, -(2**62))
 """Time of an item that waits as if all earlier ones had ended before it."""
-
-_End: TypeAlias = tuple[int, int]
-"""End and id of an item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,13 +257,14 @@ class HostOrder:
     on everything that the host waited for earlier.
     """
 
-    _waits: dict[int | None, list[_End]] = field(default_factory=dict)
-    _ran_on: dict[int | None, deque[_End]] = field(default_factory=dict)
+    _waits: dict[int | None, _Ends] = field(default_factory=lambda: defaultdict(_Ends))
+    _ran_on: dict[int | None, _Ends] = field(default_factory=lambda: defaultdict(_Ends))
+    _last_on: dict[int | None, int] = field(default_factory=dict)
     _computing: dict[int | None, None] = field(default_factory=dict)
     _pending: dict[object, deque[tuple[object, int]]] = field(default_factory=dict)
     _queues: dict[object, list[int]] = field(default_factory=dict)
     _queue_of: dict[int, object] = field(default_factory=dict)
-    _end_of: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    _kernel_of: dict[int, tuple[Span, int | None]] = field(default_factory=dict)
 
     @property
     def asynchronous(self) -> int:
@@ -283,11 +277,10 @@ class HostOrder:
 
     def compute(self, node_id: int, stream: int | None, span: Span) -> tuple[int, ...]:
         """Return the dependencies of a computation."""
-        before = self._ran_on.get(stream)
-        last = [before[-1][1]] if before else []
-        self._add_run(node_id, span.end_ns, stream)
+        last = [self._last_on[stream]] if stream in self._last_on else []
         self._computing[stream] = None
-        return tuple(dict.fromkeys((*last, *self._waited(span.start_ns))))
+        self._add_run(node_id, span, stream)
+        return tuple(dict.fromkeys((*last, *_ended(self._waits, span))))
 
     def transfer(
         self,
@@ -312,19 +305,16 @@ class HostOrder:
             stream: The stream of its kernel, or None if it is unknown.
             span: The time of its kernel, or ``_UNKNOWN``.
         """
-        last = [
-            each
-            for which in dict.fromkeys((*self._computing, stream))
-            for each in _last_ended(self._ran_on.get(which) or (), span.start_ns)
-        ]
+        of_input = {**self._computing, stream: None}
+        last = _ended(self._ran_on, span, of_input)
+        after = tuple(dict.fromkeys((*last, *_ended(self._waits, span))))
         if stream is not None:
-            self._add_run(node_id, span.end_ns, stream)
-        after = tuple(dict.fromkeys((*last, *self._waited(span.start_ns))))
+            self._add_run(node_id, span, stream)
         if not is_async:
-            self._add_wait(node_id, span.end_ns, stream)
+            self._waits[stream].add(node_id, span)
             self._queues.pop(queue, None)
             return after
-        self._end_of[node_id] = span.end_ns, stream
+        self._kernel_of[node_id] = span, stream
         self._queues.setdefault(queue, []).append(node_id)
         self._queue_of[node_id] = queue
         if sequence is not None:
@@ -360,33 +350,45 @@ class HostOrder:
         for transfer in begun:
             queue = self._queues.get(self._queue_of[transfer], [])
             del queue[: bisect_right(queue, transfer)]
-        ran = [self._end_of[each] for each in begun]
-        # Without a stream, the time is unknown.
-        end_ns, stream = max(ran, key=lambda each: (each[1] is None, each[0]))
-        start_ns = _UNKNOWN.start_ns if stream is None else end_ns
-        after = (*begun, *self._waited(start_ns))
-        self._add_wait(node_id, end_ns, stream)
+        # The wait ends with the last transfer. Without a stream, its time is unknown.
+        last, stream = max(
+            (self._kernel_of[each] for each in begun),
+            key=lambda ran: (ran[1] is None, ran[0].end_ns),
+        )
+        waits = _UNKNOWN if stream is None else Span(last.end_ns, 0)
+        after = (*begun, *_ended(self._waits, waits))
+        self._waits[stream].add(node_id, waits)
         return after
 
-    def _add_run(self, node_id: int, end_ns: int, stream: int | None) -> None:
-        ran = self._ran_on.setdefault(stream, deque(maxlen=_AHEAD))
-        ran.append((end_ns, node_id))
-
-    def _add_wait(self, node_id: int, end_ns: int, stream: int | None) -> None:
-        # The host may wait for an early transfer of a stream after a late one.
-        waits = self._waits.setdefault(stream, [])
-        place = bisect_right(waits, end_ns, key=itemgetter(0))
-        waits.insert(place, (end_ns, node_id))
-
-    def _waited(self, start_ns: int) -> Iterator[int]:
-        """Yield the last wait for each stream that had ended at *start_ns*."""
-        for waits in self._waits.values():
-            yield from _last_ended(waits, start_ns)
+    def _add_run(self, node_id: int, span: Span, stream: int | None) -> None:
+        self._ran_on[stream].add(node_id, span)
+        self._last_on[stream] = node_id
 
 
-def _last_ended(items: Sequence[_End], start_ns: int) -> Sequence[int]:
-    """Return the last item that had ended at *start_ns*, or nothing."""
-    for end_ns, node_id in reversed(items):
-        if end_ns <= start_ns + _ROUNDING_NS:
-            return (node_id,)
-    return ()
+class _Ends:
+    """The items of one stream by their ends, which need not be in the host's order."""
+
+    def __init__(self) -> None:
+        self._ends_ns = array("q")
+        self._ids = array("Q")
+
+    def add(self, node_id: int, span: Span) -> None:
+        """Add an item."""
+        place = bisect_right(self._ends_ns, span.end_ns)
+        self._ends_ns.insert(place, span.end_ns)
+        self._ids.insert(place, node_id)
+
+    def before(self, span: Span) -> Sequence[int]:
+        """Return the last item that had ended when *span* began, or nothing."""
+        place = bisect_right(self._ends_ns, span.start_ns + _ROUNDING_NS)
+        return self._ids[place - 1 : place] if place else ()
+
+
+def _ended(
+    streams: Mapping[int | None, _Ends],
+    span: Span,
+    which: Iterable[int | None] | None = None,
+) -> list[int]:
+    """Return the last item of each stream that had ended when *span* began."""
+    chosen = streams if which is None else [each for each in which if each in streams]
+    return [each for stream in chosen for each in streams[stream].before(span)]
