@@ -253,14 +253,16 @@ class HostOrder:
 
     ``_waits`` are the items that the host waited for, by the stream that ran the
     transfer, and ``_ran_on`` the computations and transfers of each stream.
-    ``_computing`` are the streams with computations. A wait is also an item. It depends
-    on everything that the host waited for earlier.
+    ``_computing`` are the streams with computations, and ``_passed`` the waits that
+    each stream has passed. A wait is also an item. It depends on everything that the
+    host waited for earlier.
     """
 
     _waits: dict[int | None, _Ends] = field(default_factory=lambda: defaultdict(_Ends))
     _ran_on: dict[int | None, _Ends] = field(default_factory=lambda: defaultdict(_Ends))
     _last_on: dict[int | None, int] = field(default_factory=dict)
     _computing: dict[int | None, None] = field(default_factory=dict)
+    _passed: dict[int, dict[int | None, int]] = field(default_factory=dict)
     _pending: dict[object, deque[tuple[object, int]]] = field(default_factory=dict)
     _queues: dict[object, list[int]] = field(default_factory=dict)
     _queue_of: dict[int, object] = field(default_factory=dict)
@@ -280,7 +282,13 @@ class HostOrder:
         last = [self._last_on[stream]] if stream in self._last_on else []
         self._computing[stream] = None
         self._add_run(node_id, span, stream)
-        return tuple(dict.fromkeys((*last, *_ended(self._waits, span))))
+        waits = _ended(self._waits, span)
+        if stream is not None:
+            # The previous kernel of the stream implies the waits that it had.
+            passed = self._passed.setdefault(stream, {})
+            waits = {on: each for on, each in waits.items() if passed.get(on) != each}
+            passed |= waits
+        return tuple(dict.fromkeys((*last, *waits.values())))
 
     def transfer(
         self,
@@ -305,9 +313,13 @@ class HostOrder:
             stream: The stream of its kernel, or None if it is unknown.
             span: The time of its kernel, or ``_UNKNOWN``.
         """
-        of_input = {**self._computing, stream: None}
-        last = _ended(self._ran_on, span, of_input)
-        after = tuple(dict.fromkeys((*last, *_ended(self._waits, span))))
+        inputs = {
+            on: self._ran_on[on]
+            for on in (*self._computing, stream)
+            if on in self._ran_on
+        }
+        before = (_ended(inputs, span), _ended(self._waits, span))
+        after = tuple(dict.fromkeys(each for of in before for each in of.values()))
         if stream is not None:
             self._add_run(node_id, span, stream)
         if not is_async:
@@ -356,7 +368,7 @@ class HostOrder:
             key=lambda ran: (ran[1] is None, ran[0].end_ns),
         )
         waits = _UNKNOWN if stream is None else Span(last.end_ns, 0)
-        after = (*begun, *_ended(self._waits, waits))
+        after = (*begun, *_ended(self._waits, waits).values())
         self._waits[stream].add(node_id, waits)
         return after
 
@@ -384,11 +396,8 @@ class _Ends:
         return self._ids[place - 1 : place] if place else ()
 
 
-def _ended(
-    streams: Mapping[int | None, _Ends],
-    span: Span,
-    which: Iterable[int | None] | None = None,
-) -> list[int]:
+def _ended(streams: Mapping[int | None, _Ends], span: Span) -> dict[int | None, int]:
     """Return the last item of each stream that had ended when *span* began."""
-    chosen = streams if which is None else [each for each in which if each in streams]
-    return [each for stream in chosen for each in streams[stream].before(span)]
+    return {
+        stream: each for stream, ends in streams.items() for each in ends.before(span)
+    }
