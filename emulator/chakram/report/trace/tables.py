@@ -74,6 +74,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "dp": _DATA,
     "pipeline": _PIPELINE,
     "pp": _PIPELINE,
+    "embedding": "the ends of a pipeline, each with a copy of a shared matrix",
 }
 """Meaning of labels in the names of process groups. Labels are in lower case."""
 

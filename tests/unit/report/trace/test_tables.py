@@ -143,6 +143,7 @@ def test_what_groups_are_for_stands_beside_them_and_below_in_words() -> None:
         ("EXPERT_DP_3", ["expert dp"]),
         ("edp-3", ["edp"]),
         ("dp_cp", ["cp", "dp"]),
+        ("EMBEDDING_GROUP", ["embedding"]),
         ("17", []),
         ("temp", []),
         ("default", []),
