@@ -308,7 +308,9 @@ def _recorded_splits(
     if CollectiveOp.ALL_TO_ALL not in map(kind_of, names):
         return None
     what = from_record(host_node(raw, offset=offset, source=source), None)
-    return None if what is None else what.splits
+    splits = None if what is None else what.splits
+    # Records without tensors do not show the size of a row.
+    return splits if splits is not None and any(map(any, splits)) else None
 
 
 def _number(raw: Mapping[str, Any], key: str, where: str) -> int:

@@ -163,6 +163,10 @@ def test_record_states_the_splits_of_an_all_to_all() -> None:
     kernel = trace.graph.node(2)
     assert (kernel.op, kernel.comm_bytes) == (CollectiveOp.ALL_TO_ALL, 4000)
     assert kernel.splits == Splits((400, 0, 800, 2800), (800, 800, 800, 1600))
+    bare = {**record(1, values[1:]), "outputs": {"values": [], "types": []}}
+    kernel = gpu(2, 1, "ncclDevKernel_SendRecv(x)", inputs={"values": [TENSOR]})
+    without = read(bare, cpu(3, 1, "nccl:all_to_all"), {**kernel, "ctrl_deps": 3})
+    assert without.graph.node(2).comm_bytes == 4000
     values[5] = [1, 0, 2, 8]
     with pytest.raises(TraceError, match="11 rows, which do not divide 1000"):
         read(record(1, values))
