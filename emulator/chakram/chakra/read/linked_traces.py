@@ -13,7 +13,8 @@ traces directly and creates the same records as the converter:
 * The root of the tree is left out, as in the converter.
 
 Unlike the converter, this module keeps the start times, fractions of microseconds, and
-the splits of uneven all-to-alls.
+the splits of uneven all-to-alls. GPU operations also wait for those that had ended when
+they started, as in host traces (``chakram.chakra.read.pytorch.graph``).
 """
 
 from __future__ import annotations
@@ -134,6 +135,7 @@ def linked_records(
             nodes[node.parent].children.append(node)
     for root in roots:
         _order(root)
+    _order_kernels([node for node in nodes.values() if node.on_gpu])
     dropped = {root.node_id for root in roots if root.parent == root.node_id}
     for node in nodes.values():
         if node.node_id not in dropped:
@@ -159,6 +161,33 @@ def _order(root: _Node) -> None:
         else:
             last = last_on_cpu = node
         stack.extend(sorted(node.children, key=lambda each: -each.node_id))
+
+
+def _order_kernels(kernels: list[_Node]) -> None:
+    """Make kernels wait for those that had ended, if streams and times are known."""
+    from chakram.chakra.read.pytorch.graph import HostOrder
+    from chakram.chakra.read.pytorch.kineto import Span
+
+    if not all(each.start_ns and "stream" in each.attributes for each in kernels):
+        return
+    order = HostOrder()
+    for each in sorted(kernels, key=lambda each: each.node_id):
+        stream = each.attributes["stream"]
+        assert isinstance(stream, int)  # checked when the node was read
+        span = Span(each.start_ns, each.duration_ns)
+        if NCCL_KERNEL.search(each.name):
+            # Nothing links a wait to its kernel, so each transfer may be waited for.
+            each.data += order.transfer(
+                each.node_id,
+                group=None,
+                sequence=None,
+                is_async=False,
+                queue=None,
+                stream=stream,
+                span=span,
+            )
+        else:
+            each.data += order.compute(each.node_id, stream, span)
 
 
 def _record(

@@ -20,6 +20,7 @@ from chakram.trace.node import NodeKind
 from tests.trace_bytes import read_stream
 
 TENSOR = [7, 8, 0, 1000, 4, "cuda:0"]
+NCCL = "ncclDevKernel_AllGather_RING_LL(x)"
 ROOT = {"id": 0, "name": "[pytorch|profiler|execution_trace|process]", "ctrl_deps": 0}
 CPU = {"inputs": {"values": []}, "exclusive_dur": 10.9, "ts": 1e6}
 
@@ -71,9 +72,31 @@ def test_operations_follow_each_other_in_the_order_of_callers() -> None:
 
 
 def test_kernel_depends_on_its_launch_and_its_stream() -> None:
-    trace = read(cpu(1, 0), gpu(2, 1), cpu(3, 0), gpu(4, 3, stream=7), cpu(5, 0))
-    assert dependencies(trace) == {1: [], 2: [1], 3: [1], 4: [3, 2], 5: [3]}
-    assert WarningKind.UNORDERED_KERNELS in {each.kind for each in trace.warnings}
+    for start in ({}, {"ts": None}):
+        kernels = (gpu(2, 1), gpu(4, 3, **start))
+        trace = read(cpu(1, 0), kernels[0], cpu(3, 0), kernels[1], cpu(5, 0))
+        assert dependencies(trace) == {1: [], 2: [1], 3: [1], 4: [3, 2], 5: [3]}
+        kinds = {each.kind for each in trace.warnings}
+        assert (WarningKind.UNORDERED_KERNELS in kinds) == bool(start)
+
+
+def test_kernels_wait_for_those_that_had_ended() -> None:
+    trace = read(
+        cpu(1, 0),
+        gpu(2, 1, ts=10, exclusive_dur=50),
+        gpu(3, 1, NCCL, ts=20, exclusive_dur=90, stream=13, pg_name="1"),
+        gpu(4, 1, ts=60.5, exclusive_dur=10),
+        gpu(5, 1, NCCL, ts=71, exclusive_dur=10, stream=14, pg_name="2"),
+        gpu(6, 1, ts=110, exclusive_dur=10),
+    )
+    found = dependencies(trace)
+    assert {each: set(found[each]) - {1} for each in range(2, 7)} == {
+        2: set(),
+        3: set(),
+        4: {2},
+        5: {4},
+        6: {3, 4, 5},
+    }
 
 
 def test_wait_for_another_thread_is_a_dependency() -> None:
