@@ -42,6 +42,9 @@ from chakram.trace.node import CPU_STREAM, NodeKind
 _ROUNDING_NS: Final = 1_000
 """Profiles of old PyTorch versions have whole microseconds."""
 
+_STREAMS: Final = 256
+"""Number of distinct streams. More of them would take quadratic time."""
+
 _UNKNOWN: Final = Span(2**62, -(2**62))
 """Time of an item that waits as if all earlier ones had ended before it."""
 
@@ -279,6 +282,7 @@ class HostOrder:
 
     def compute(self, node_id: int, stream: int | None, span: Span) -> tuple[int, ...]:
         """Return the dependencies of a computation."""
+        stream = None if stream is None else stream % _STREAMS
         last = [self._last_on[stream]] if stream in self._last_on else []
         self._computing[stream] = None
         self._add_run(node_id, span, stream)
@@ -313,6 +317,7 @@ class HostOrder:
             stream: The stream of its kernel, or None if it is unknown.
             span: The time of its kernel, or ``_UNKNOWN``.
         """
+        stream = None if stream is None else stream % _STREAMS
         inputs = {
             on: self._ran_on[on]
             for on in (*self._computing, stream)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from chakram.chakra.read.pytorch.graph import HostOrder
+from chakram.chakra.read.pytorch.kineto import Span
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 from tests.unit.chakra.read.pytorch.hosts import (
@@ -137,6 +139,26 @@ def replayed_us(graph: TraceGraph, *, scale: float) -> float:
             of_group[each.group] = start_us + duration_us
         ends_us[position] = start_us + duration_us
     return max(ends_us)
+
+
+def test_dependencies_do_not_grow_with_the_square_of_the_streams() -> None:
+    order = HostOrder()
+    edges = 0
+    for at in range(700):
+        span = Span(10 * at, 5)
+        edges += len(order.compute(2 * at, 2 * at, span))
+        edges += len(
+            order.transfer(
+                2 * at + 1,
+                group=None,
+                sequence=None,
+                is_async=False,
+                queue=None,
+                stream=2 * at + 1,
+                span=span,
+            )
+        )
+    assert edges < 700 * 3 * 128
 
 
 @pytest.mark.parametrize("on_current_stream", [False, True])
