@@ -13,8 +13,8 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 QUICKSTART ?= configs/quickstart.yaml
 
-# What was compiled to bytecode once is read by every process that starts: where images of
-# containers forbid it, each would compile all modules that it imports, for half a second.
+# Some container images disable bytecode files. Then every process would compile all
+# modules that it imports, which takes half a second.
 export PYTHONDONTWRITEBYTECODE :=
 
 BIN := $(VENV)/bin
@@ -23,42 +23,41 @@ TOOLS := $(VENV)/.chakram-tools
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
 UV_INSTALL := $(BIN)/uv pip install -q --python $(BIN)/python
 
-# The client of the Open Traffic Generator, in an environment of its own: it holds protobuf
-# and grpcio back. Tests use it as users do.
+# The client of the Open Traffic Generator has a separate environment, because it requires
+# old versions of protobuf and grpcio. Tests use it like users do.
 SNAPPI := $(VENV)/snappi
 SNAPPI_VERSION := snappi==1.62.0
 
-# $(call install,WHAT): uv takes seconds where pip takes a minute. Where it does not come
-# to what pip is configured for, pip does it, and says what is wrong if it cannot either.
+# $(call install,WHAT): uv takes seconds, and pip takes a minute. If uv fails, for example
+# because it does not read the configuration of pip, pip installs and reports errors.
 install = $(UV_INSTALL) --no-build-isolation $(1) 2>/dev/null || \
 	PYTHONWARNINGS=ignore $(PIP_INSTALL) --no-build-isolation $(1)
 
-# Succeeds if the virtual environment is whole; one may have been left half made.
+# Succeeds if the virtual environment is complete, and not left over from a failure.
 HAS_PIP = $(BIN)/python -m pip --version >/dev/null 2>&1
 
-# Tests of pure code share the cores. So do those that touch the system where this user may
-# give each worker namespaces of its own; elsewhere they come one after the other. Workers
-# begin at both ends (tests/conftest.py): runs in labs go on beside what is simulated.
+# Tests of pure code run in parallel. System tests also do if this user may create separate
+# namespaces for each worker; otherwise, they run one after another. Workers start at both
+# ends of the list (tests/conftest.py), so runs in labs and simulations overlap.
 PURE_TESTS := tests/unit tests/property tests/golden
 SYSTEM_TESTS := tests/interop tests/e2e tests/netns tests/integration
 IN_PARALLEL := -n auto --dist worksteal
 APART = $(shell tests/isolated-python --may && echo --dist loadfile \
 	--tx '4*popen//python=$(CURDIR)/tests/isolated-python')
 
-# The tests that say something about hot modules run a second time, uncompiled, except for
-# slow ones.
+# Tests that use hot modules run a second time, uncompiled, except for slow ones.
 HOT_TESTS = $(shell $(BIN)/python tools/hot_tests.py)
 
-# Each benchmark once, with small sizes and without limits: it has to run.
+# Each benchmark once, with small sizes and without limits, to check that it runs.
 BRIEF_BENCHMARKS = CHAKRAM_BENCH=brief $(BIN)/python -m pytest $(APART) \
 	--dist worksteal $(PYTEST_ARGS) -m bench tests/bench
 
-# Succeeds if extensions can be built here: a compiler, and Python's headers.
+# Succeeds if there are a compiler and Python's headers to build extensions.
 CAN_COMPILE = echo '\#include <Python.h>' | $(CC) -x c -fsyntax-only -I"$$( \
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
 	- 2>/dev/null
 
-# $(call try_installed,HOT MODULES,WHAT TO INSTALL): into an environment of its own.
+# $(call try_installed,HOT MODULES,WHAT TO INSTALL): in a separate environment.
 define try_installed
 	rm -rf build/$@ && $(BIN)/uv venv -q --python $(BIN)/python build/$@
 	$(BIN)/uv pip install -q --python build/$@/bin/python $(2)
@@ -72,7 +71,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: quickstart
-quickstart: build ## Replay a small job on this machine, and print how the network did
+quickstart: build ## Replay a small job on this machine, and print its results
 	$(BIN)/chakram run $(QUICKSTART) --report
 
 .PHONY: build
@@ -110,7 +109,7 @@ docs: $(TOOLS) ## Build the documentation site in build/site; warnings are error
 	@echo "build/site/index.html"
 
 .PHONY: dashboards
-dashboards: $(TOOLS) ## Find mistakes in dashboards and rules; LIVE=URL asks a Prometheus, too
+dashboards: $(TOOLS) ## Check dashboards and rules; LIVE=URL also queries that Prometheus
 	$(BIN)/python -m dashboards.lint $(if $(LIVE),--live $(LIVE))
 
 .PHONY: bench
@@ -134,7 +133,7 @@ dist: $(TOOLS) build ## Build the source distribution, the compiled and the pure
 	rm -rf build/lib build/lib.*
 
 .PHONY: installed
-installed: dist ## Install each wheel elsewhere, one with the lowest versions; try all verbs
+installed: dist ## Install each wheel separately, one with the lowest versions; run all verbs
 	@$(MAKE) -j2 --output-sync=target --no-print-directory installed-hot installed-pure
 
 .PHONY: installed-hot installed-pure
@@ -146,13 +145,13 @@ installed-pure:
 		dist/chakram-*-py3-none-any.whl)
 
 .PHONY: coverage
-coverage: $(TOOLS) ## Say which lines and branches the quick tests miss
+coverage: $(TOOLS) ## Print the lines and branches that the quick tests miss
 	CHAKRAM_COMPILED=off $(BIN)/coverage run -m pytest -q $(wildcard tests/unit \
 		tests/property tests/golden)
 	$(BIN)/coverage report
 
 .PHONY: proto
-proto: $(TOOLS) ## Generate the code for protobuf messages and services anew
+proto: $(TOOLS) ## Generate the code for protobuf messages and services
 	$(BIN)/python tools/generate_proto.py
 
 .PHONY: reference
@@ -164,7 +163,7 @@ packages:
 	@deploy/install-packages.sh
 
 .PHONY: clean
-clean: ## Remove what was built, and caches; the virtual environment stays
+clean: ## Remove build outputs and caches, but keep the virtual environment
 	rm -rf build dist emulator/*.egg-info agents/*.egg-info *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf .coverage .coverage.* htmlcov

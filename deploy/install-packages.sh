@@ -24,7 +24,7 @@ give_up() {
 }
 
 command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
-    give_up "this is no Debian; install what $list names in your system's own way"
+    give_up "this system is not Debian; install the packages in $list with its package manager"
 
 missing=()
 while read -r package; do

@@ -1,7 +1,7 @@
-"""AIMD: the rate grows by a step in each period, and a notification takes a share.
+"""AIMD: the rate grows in equal steps, and a CNP reduces it by a share.
 
 Source: Chiu and Jain, Analysis of the increase and decrease algorithms for congestion
-avoidance in computer networks (1989); here with rates, and CNPs for feedback.
+avoidance in computer networks (1989). This version uses rates, and CNPs as feedback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from chakram.roce.constants import NEVER
 
 
 class Aimd(CongestionControl):
-    """One queue pair's rate."""
+    """The rate of one queue pair."""
 
     __slots__ = (
         "_increase_bps",
@@ -23,21 +23,21 @@ class Aimd(CongestionControl):
         "_period_ns",
     )
 
-    text = "AIMD: the rate grows in equal steps, and a CNP takes a share of it."
+    text = "AIMD: the rate grows in equal steps, and a CNP reduces it by a share."
     starts_at_line = True
     wants_cnps = True
     parameters = (
-        rate("increase", "What each period adds to the rate.", default="0.5%"),
+        rate("increase", "Increase of the rate in each period.", default="0.5%"),
         time(
             "period",
-            "How often the rate grows; it is cut at most once in this time.",
+            "Time between increases. The rate is cut at most once per period.",
             default="50us",
             lowest=1_000,
         ),
-        share("decrease", "The share of the rate that a cut takes.", default="1/2"),
+        share("decrease", "Share by which a cut reduces the rate.", default="1/2"),
         rate(
             "min_rate",
-            "The lowest rate.",
+            "Lowest rate.",
             default="0.1%",
             floor=1,
             below_line=True,
@@ -53,7 +53,7 @@ class Aimd(CongestionControl):
         decrease_q20: int,
         min_rate_bps: int,
     ) -> None:
-        """Begin at the rate of the line, where the port alone spaces packets."""
+        """Start at the line rate, at which only the port spaces packets."""
         super().__init__()
         self._line_rate_bps = line_rate_bps
         self._increase_bps = increase_bps
@@ -65,7 +65,7 @@ class Aimd(CongestionControl):
         self.is_pacing = False
 
     def on_cnp(self, now_ns: int) -> None:
-        """Cut the rate, and begin a period."""
+        """Cut the rate, and start a period."""
         if now_ns < self._next_cut_ns:
             return
         self._next_cut_ns = now_ns + self._period_ns
@@ -74,7 +74,7 @@ class Aimd(CongestionControl):
         self.next_timer_ns = self._next_cut_ns
 
     def on_timer(self, now_ns: int) -> None:
-        """Make up for all periods that have ended: who does not send is not woken."""
+        """Apply all past periods, because an idle queue pair gets no timer calls."""
         periods = (now_ns - self.next_timer_ns) // self._period_ns + 1
         self.rate_bps += periods * self._increase_bps
         self.next_timer_ns += periods * self._period_ns

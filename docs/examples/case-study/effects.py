@@ -1,11 +1,11 @@
-"""What collectives do to one another: effects with their spread, and figures of them.
+"""Tables and figures of the effects of concurrent collectives on each other.
 
     python effects.py SUITE.yaml FOLDER [--figures FOLDER]
 
-reads the runs of a sweep whose cases are called as in ``configs/moe-mix``.  A
-collective counts if it was overlapped throughout: from its start to its end the other
-kind was running; alone all of them do.  A number is the median over the repetitions
-with the quartiles in brackets; a factor is that of runs with the same seed.
+The script reads the runs of a sweep whose cases have the names of those in
+``configs/moe-mix``. A collective counts if the other type ran from its start to its
+end. In runs of one type, all collectives count. A number is the median over the
+repetitions, with the quartiles in brackets. Factors compare runs with the same seed.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ ALONE = {"all_reduce": "all-reduce-alone", "all_to_all": "all-to-all-alone"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The collectives of one kind in one run that count; times are undilated.
+    """The collectives of one type in one run that count. Times are undilated.
 
     Attributes:
-        times_ns: How long each took.
-        busbw: Of each, in GB/s.
-        numbers: Their place among all of their kind.
+        times_ns: Duration of each collective.
+        busbw: Bus bandwidth of each collective in GB/s.
+        numbers: Number of each collective among all of its type.
         fct_ns: Completion times of all their flows.
-        rates_bps: Of each flow the rate of its queue pair when it began; 0: no limit.
-        parts_ns: Of each flow, by part.
-        left_out: Collectives that do not count.
+        rates_bps: Rate of each flow's queue pair when the flow started; 0: no limit.
+        parts_ns: Parts of the completion times, by name.
+        left_out: Number of collectives that do not count.
     """
 
     times_ns: NDArray[Any]
@@ -66,17 +66,17 @@ class Sample:
     left_out: int
 
     def tail_share(self, part: str) -> float:
-        """Return which share of the slowest hundredth's time was spent in a part."""
+        """Return the share of a part in the time of the slowest hundredth of flows."""
         (limit_ns,) = percentiles(self.fct_ns, (99,))
         slow = self.fct_ns >= limit_ns
         return float(self.parts_ns[part][slow].sum() / self.fct_ns[slow].sum())
 
 
 def is_overlapped(own: CollectiveRecord, others: Iterable[CollectiveRecord]) -> bool:
-    """Return whether the other kind ran from a collective's start to its end.
+    """Return whether the other type ran from a collective's start to its end.
 
-    Collectives of a kind follow one another without a gap, so it is enough that one of
-    them had begun before, and that one ended after.
+    Collectives of one type follow each other without a gap. So it is enough if one of
+    them started before this collective, and one ended after it.
     """
     beside = [
         each
@@ -90,7 +90,7 @@ def is_overlapped(own: CollectiveRecord, others: Iterable[CollectiveRecord]) -> 
 
 
 def samples_of(results: RunResults) -> dict[str, Sample]:
-    """Return what of a run counts, by operation."""
+    """Return the collectives of a run that count, by operation."""
     dilation = results.manifest.dilation
     found = [
         each
@@ -145,7 +145,7 @@ Study = dict[tuple[str, str], dict[int, dict[str, Sample]]]
 
 
 def read_study(suite: Path, folder: Path) -> Study:
-    """Return what of a sweep counts."""
+    """Return the collectives of a sweep that count."""
     plan = load_suite(suite)
     study: Study = defaultdict(dict)
     for cell, repetition in plan.turns():
@@ -162,14 +162,14 @@ def read_study(suite: Path, folder: Path) -> Study:
 
 
 def said(value: Any) -> str:
-    """Return a value of the matrix in a word: of a congestion control its profile."""
+    """Return a value of the matrix as a word. A congestion control is its profile."""
     while isinstance(value, dict):
         (value,) = value.values()
     return str(value)
 
 
 def spread(values: Sequence[float], scale: float = 1.0) -> str:
-    """Return a median with its quartiles; nothing of nothing."""
+    """Return a median with its quartiles, or an empty string if there are no values."""
     if not values:
         return ""
     low, median, high = np.percentile(np.array(values) / scale, (25, 50, 75))
@@ -177,7 +177,7 @@ def spread(values: Sequence[float], scale: float = 1.0) -> str:
 
 
 def table(study: Study, op: str) -> list[str]:
-    """Return the effects on one kind as a table of Markdown."""
+    """Return the effects on one type of collective as a Markdown table."""
     lines = [
         f"| {op} | control | runs | left out | p50 (us) | p99 (us) | times alone | "
         "collective (us) | times alone | CV (%) | busbw (GB/s) |",
@@ -215,12 +215,12 @@ def table(study: Study, op: str) -> list[str]:
 
 
 def tail(sample: Sample) -> float:
-    """Return the 99th percentile of its flows' completion times."""
+    """Return the 99th percentile of the completion times of flows."""
     return percentiles(sample.fct_ns, (99,))[0]
 
 
 def tails(study: Study, op: str) -> list[str]:
-    """Return where the slowest hundredth of the flows of a kind spend their time."""
+    """Return the parts of the time of the slowest hundredth of flows, as a table."""
     lines = [
         f"| slowest hundredth of {op} | control | {' | '.join(PARTS)} | "
         "queue pair at its start (Gbit/s) |",
@@ -243,11 +243,11 @@ def tails(study: Study, op: str) -> list[str]:
 
 
 CONTROL = "dcqcn-nvidia"
-"""What figures are drawn of, beside ``none``."""
+"""Congestion control in the figures, in addition to ``none``."""
 
 
 def figures(study: Study, control: str = CONTROL) -> list[Plot]:
-    """Return bus bandwidth by collective, and how completion times are distributed."""
+    """Return plots of bus bandwidths and of the distribution of completion times."""
     plots = []
     for op in OPS:
         lines = {}
@@ -318,7 +318,7 @@ def figures(study: Study, control: str = CONTROL) -> list[Plot]:
 
 
 def main() -> None:
-    """Print the tables; draw the figures where a folder for them is given."""
+    """Print the tables, and draw the figures if a folder for them is given."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("suite", type=Path)
     parser.add_argument("folder", type=Path)

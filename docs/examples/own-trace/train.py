@@ -48,7 +48,7 @@ class Experts(nn.Module):
         )
 
     def forward(self, tokens: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        """Return what the *chosen* expert, a rank, makes of each token."""
+        """Return the output of the *chosen* expert, a rank, for each token."""
         order = chosen.argsort(stable=True)
         counts = chosen.bincount(minlength=dist.get_world_size())
         counts_here = torch.empty_like(counts)
@@ -72,7 +72,7 @@ class Model(nn.Module):
         self.experts = Experts()
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return what the model makes of *tokens*, one per row."""
+        """Return the output of the model for *tokens*, one per row."""
         hidden = tokens + self.dense(tokens)
         weight, chosen = self.router(hidden).softmax(-1).max(-1)
         return hidden + weight[:, None] * self.experts(hidden, chosen)
@@ -108,7 +108,7 @@ def train(out: Path, iterations: int) -> None:
 
 
 def main() -> None:
-    """Train as one of the ranks that torchrun starts."""
+    """Train as one of the ranks that torchrun started."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("traces"))
     parser.add_argument("--iterations", type=int, default=5)

@@ -1,7 +1,7 @@
-"""An all-reduce over hubs, each of which adds up a part and sends everybody the sum.
+"""An all-reduce over hubs. Each hub sums up a part, and sends the sum to all ranks.
 
-With one hub that is a parameter server, an incast of n - 1 whole buffers; with as many
-hubs as ranks it is a direct reduce_scatter and a direct all_gather.
+With one hub, this is a parameter server: an incast of n - 1 whole buffers. With as many
+hubs as ranks, it is a direct reduce_scatter followed by a direct all_gather.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StarAllReduce(Scheduled):
-    """Chunk *c* is what position *c* adds up; *hubs* positions are hubs."""
+    """All-reduce with the first *hubs* positions as hubs. Hub *c* sums chunk *c*."""
 
     name: str = "star"
     hubs: int = 1
@@ -28,7 +28,7 @@ class StarAllReduce(Scheduled):
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def unfit(self, nranks: int) -> str | None:
-        """Return why there cannot be so many hubs."""
+        """Return an error if there are more hubs than ranks, or None."""
         return f"it has {self.hubs} hubs" if self.hubs > nranks else None
 
     def nchunks(self, nranks: int) -> int:
@@ -36,11 +36,11 @@ class StarAllReduce(Scheduled):
         return self.hubs
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk; they differ by at most one byte."""
+        """Return the size of a chunk. Sizes differ by at most one byte."""
         return part_bytes(input_bytes, nparts=self.hubs, part=chunk)
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends to the hubs, and what it sends as one of them."""
+        """Yield the transfers of *position* to the hubs, and as a hub to all others."""
         for hub in range(self.hubs):
             if hub != position:
                 yield Transfer(0, position, hub, hub, reduce=True)
@@ -50,7 +50,7 @@ class StarAllReduce(Scheduled):
                     yield Transfer(1, position, other, position)
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what comes to *position* as a hub, and the sums of the other hubs."""
+        """Yield the transfers to *position* as a hub, and the sums of other hubs."""
         if position < self.hubs:
             for other in range(nranks):
                 if other != position:
