@@ -1,11 +1,11 @@
 """Updates of the counters that a shard shares with its agent.
 
 The updates transfer the statistics of the engine. Reading the statistics of a queue
-pair or port takes tens of microseconds, in which the shard handles no packets. A shard
-may have thousands of queue pairs. Each turn therefore updates only a few queue pairs,
-and turns are frequent. A counter is exact as soon as turns have updated every queue
-pair. ``finish`` updates all of them. A turn also writes the row of each queue pair and
-port that it updates.
+pair or port takes tens of microseconds, during which the shard handles no packets. A
+shard may have thousands of queue pairs. Each turn therefore updates only a few queue
+pairs, and turns are frequent. A counter is exact as soon as turns have updated every
+queue pair. ``finish`` updates all of them. A turn also writes the row of each queue
+pair and port that it updates.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def test_run_ends_at_its_time_limit(tmp_path: Path) -> None:
     ended = run(experiment)
 
     assert ended.code == RUN_FAILED
-    assert ended.sentence == "run: stop_if.duration is over"
+    assert ended.sentence == "run: stop_if.duration has elapsed"
     results = ended.results
     assert results.manifest.status == PARTIAL
     assert any(record.complete for record in results.collectives())

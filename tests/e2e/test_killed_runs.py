@@ -92,7 +92,7 @@ def test_a_run_that_was_measured_is_complete_without_the_holder_of_its_lab(
     manifest = ended.results.manifest
     assert manifest.status == COMPLETE
     assert any(
-        text.startswith("what went through the links is not known: lab ")
+        text.startswith("the counters of the links are unknown: lab ")
         for text in manifest.banners
     )
     assert {each.iteration for each in ended.results.ranks()} == {0, 1}

@@ -133,7 +133,7 @@ def test_scripts_of_snappi_run_unchanged(
         assert all(int(row["data_frames_tx"]) > 0 for row in rows)
         assert {int(peer["qp_down"]) for peer in peers} == {HOSTS}
     first, second = told["errors"]
-    assert "ports[0].location: nowhere is no port of the fabric" in first
+    assert "ports[0].location: nowhere is not a port of the fabric" in first
     assert "pause is not supported" in second
 
 

@@ -55,7 +55,7 @@ def test_runs_leave_a_lab_that_is_up_as_they_found_it(experiment: Path) -> None:
     for number in range(2):
         runs = experiment.parent / f"runs-{number}"
         ended = completed(experiment, "--lab", LAB, "--runs", runs)
-        assert f"lab {LAB} is up: used as it stands" in ended.errors
+        assert f"using the running lab {LAB}" in ended.errors
         assert what_is_there(standing()) == before
         (directory,) = runs.iterdir()
         for link in open_run(directory).links():

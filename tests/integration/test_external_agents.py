@@ -94,9 +94,9 @@ async def test_version_of_every_agent_is_recorded_and_differences_are_warned_abo
         (
             "9.9",
             [
-                f"agent h1 is chakram 9.9, the controller {chakram.__version__}: they "
-                "speak one protocol, but may generate and measure traffic differently "
-                "(install the same version on both)"
+                f"agent h1 has chakram 9.9, but the controller has "
+                f"{chakram.__version__}: both use the same protocol, but may generate "
+                "and measure traffic differently (install the same version on both)"
             ],
         ),
     ]

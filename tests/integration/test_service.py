@@ -84,7 +84,7 @@ def test_results_are_those_of_the_command_line(
     assert "allow-same-origin" not in headers["content-security-policy"]
     status, body, _ = service.ask(f"/api/v1/runs/{done[0]}/views/other")
     assert status == 404
-    assert json.loads(body)["error"]["found"] == "is no view"
+    assert json.loads(body)["error"]["found"] == "is not a view"
 
 
 def test_two_runs_are_compared(service: Service, done: tuple[str, str]) -> None:
@@ -282,7 +282,7 @@ def test_the_command_drives_a_service(
     assert "seed" in wrong.stderr
     assert chakram(service, "bench").returncode == 2
     unknown = chakram(service, "run", path, "--report")
-    assert "--report: is no option of run on a service" in unknown.stderr
+    assert "--report: is not an option of run on a service" in unknown.stderr
     assert "Traceback" not in ran.stderr + wrong.stderr + again.stderr
 
 
@@ -452,7 +452,7 @@ def ticks_of(pid: int) -> int:
         (("--cert", "a.pem"), "a.pem: is not a file"),
         (("--metrics", "127.0.0.1:9", "--parallel", "2"), "needs --parallel 1"),
         (("--listen", "127.evil.example:0"), "there is no --cert"),
-        (("--otg", "none"), "is no fabric of the service"),
+        (("--otg", "none"), "is not a fabric of the service"),
         (("--add-user", "x"), "needs --tokens"),
         (("--tokens", "/nonexistent"), "cannot be read"),
     ],

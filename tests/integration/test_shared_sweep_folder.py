@@ -101,7 +101,7 @@ def test_sweep_uses_the_result_of_a_cell_that_another_sweep_runs(
     with holding(folder, run) as holder, sweeping(folder) as sweep:
         assert sweep.stderr is not None
         told = [next(sweep.stderr) for _ in range(16)]
-        assert told[-1] == "1 cells are being run by another sweep in this folder\n"
+        assert told[-1] == "waiting for 1 cells of another sweep in this folder\n"
         assert not any(f"{run.name} repetition {run.repetition}:" in x for x in told)
         holder.communicate('{"status": "failed", "reason": "too hot"}\n')
         _, rest = sweep.communicate(timeout=PATIENCE_S)

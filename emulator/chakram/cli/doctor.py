@@ -56,8 +56,8 @@ def doctor(
         str | None,
         typer.Option(
             metavar="ADDRESS:PORT",
-            help="Be the other end of a measurement: wait for doctor --peer. Anyone "
-            "who can connect can start one.",
+            help="Wait for measurements by doctor --peer on another host. Any host "
+            "that can connect can start one.",
         ),
     ] = None,
     as_json: Json = False,
@@ -72,7 +72,9 @@ def doctor(
             "--address, --duration, --peer and --listen need --nic DEVICE"
         )
     if listen is not None and (duration_s, peer, as_json) != (None, None, False):
-        raise typer.BadParameter("--listen allows only --nic and --address beside it")
+        raise typer.BadParameter(
+            "--listen can be combined only with --nic and --address"
+        )
     if nic is not None and listen is not None:
         _serve_nic(nic, address, listen)
         return

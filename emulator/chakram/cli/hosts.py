@@ -291,7 +291,9 @@ def check(
             "names must be those of squeue",
         )
     if left_out := [host.name for host in found.hosts if host not in hosts]:
-        text = f"left out, because outside of the allocation: {', '.join(left_out)}"
+        text = (
+            f"left out, because they are not in the allocation: {', '.join(left_out)}"
+        )
         print(text, file=sys.stderr)
     places = [
         AgentPlace(name=host.name, target=host.agent, login=host.login, tls=found.tls)
@@ -344,7 +346,7 @@ def push(
         str | None,
         typer.Argument(
             metavar="HOSTS",
-            help="Host list, e.g. gpu[001-064], inventory file, or a file as for find.",
+            help="Host list, e.g. gpu[001-064], or any file that hosts find accepts.",
         ),
     ] = None,
     launch: Annotated[
@@ -411,7 +413,7 @@ def push(
         more = f", and {len(failed) - 1} other commands failed" if failed[1:] else ""
         raise AgentError(
             f"hosts {', '.join(first.hosts[:3])}",
-            f"did not take the bundle: exit status {first.status}: {first.last}{more}",
+            f"refused the bundle: exit status {first.status}: {first.last}{more}",
         )
     command = f"{FOLDER}/{bundle.command}"
     if as_json:

@@ -37,7 +37,7 @@ def show(
     hosts: Annotated[
         str,
         typer.Argument(
-            metavar="HOSTS", help="Host list, inventory file, or a file as for find."
+            metavar="HOSTS", help="Host list, or any file that hosts find accepts."
         ),
     ],
     *,

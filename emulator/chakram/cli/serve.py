@@ -59,7 +59,7 @@ def serve(
         int, typer.Option(min=1, max=64, help="Runs at the same time.")
     ] = 1,
     keep: Annotated[
-        int, typer.Option(min=1, help="Number of ended runs to keep.")
+        int, typer.Option(min=1, help="Number of finished runs to keep.")
     ] = 200,
     longest: Annotated[str, typer.Option(help="Longest duration of a run.")] = "24h",
     metrics: Annotated[
@@ -81,8 +81,8 @@ def serve(
 ) -> None:
     """Run the experiments of a team: a queue, an API and pages.
 
-    Experiments may use only the files in --resources. Those who can reach the service
-    are users of this machine, users with a token, or clients with a certificate.
+    Experiments may use only the files in --resources. The service accepts users of this
+    machine, users with a token, and clients with a certificate.
     """
     require_linux("chakram serve")
     if add_user is not None:

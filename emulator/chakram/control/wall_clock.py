@@ -102,7 +102,7 @@ def disagreement(
         return None
     way = "ahead of" if ahead_ns > 0 else "behind"
     return (
-        f"agent {name}: pings say that its wall clock is {format_time(abs(ahead_ns))} "
+        f"agent {name}: pings show that its wall clock is {format_time(abs(ahead_ns))} "
         f"{way} the controller's, but chrony bounds the difference to "
         f"{format_time(limit_ns)}: check chrony on both hosts, and whether the control "
         "network delays one direction more than the other"

@@ -113,13 +113,13 @@ def switch_banners(
     lost = sum(after[name] - before[name] for name in ("lost", "refused"))
     if lost:
         banners.append(
-            f"MODELED SWITCHES COULD NOT KEEP UP: {lost} packets were lost beside "
-            "them, so times and retransmissions are not those of the fabric: use lower "
-            "rates, or leave them a core"
+            f"MODELED SWITCHES COULD NOT KEEP UP: their process lost {lost} packets, "
+            "so times and retransmissions are not those of the fabric: use lower "
+            "rates, or leave the switches a core"
         )
     if late_ns >= _NOTABLY_LATE_NS:
         banners.append(
-            f"modeled switches were late by up to {late_ns / 1e6:.1f} ms: something "
-            "else kept their core"
+            f"modeled switches were late by up to {late_ns / 1e6:.1f} ms: another "
+            "process used their core"
         )
     return banners

@@ -213,8 +213,8 @@ class Preflight:
         self._settings = preflight_settings(self.resolved)
         if any(map(is_verbs, self.ports)):
             self.progress.note(
-                "sockets test the ports of RDMA NICs, from another UDP port than 4791: "
-                "what switches do with 4791 alone is not tested"
+                "sockets test the ports of RDMA NICs, on a UDP port other than 4791: "
+                "rules of switches for port 4791 are not tested"
             )
             refuse_shared_namespaces(self.ports)
             self.ports = [as_sockets(port) for port in self.ports]

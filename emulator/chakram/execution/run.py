@@ -212,9 +212,7 @@ class Run:
             )
             self._world = world
             if world.lab is not None and world.lab.lifetime == "up":
-                self._progress.note(
-                    f"lab {experiment.lab_name} is up: used as it stands"
-                )
+                self._progress.note(f"using the running lab {experiment.lab_name}")
             plan = self.resolved.plan(
                 world.ports,
                 self._run_id,
@@ -366,7 +364,7 @@ class Run:
         try:
             self._counters = (before, await self._read_counters(world, before))
         except FabricError as error:
-            self._uncounted = (f"what went through the links is not known: {error}",)
+            self._uncounted = (f"the counters of the links are unknown: {error}",)
 
     async def _preflight(
         self,

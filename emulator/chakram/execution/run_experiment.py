@@ -75,7 +75,7 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
         try:
             await run.execute()
         except asyncio.CancelledError:
-            run.finish(RunInterrupted("run", "interrupted before it had ended"))
+            run.finish(RunInterrupted("run", "interrupted before its end"))
             raise
         except ChakramError as error:
             run.finish(error)

@@ -152,8 +152,7 @@ class RunPredictions:
                 self.reference.predictions = as_range(undelayed, delayed)
                 self._show(plan, **medians(self.reference.predictions))
                 self.reference.notes += (
-                    "simulated times are ranges: hosts delay what they send and "
-                    "receive by about "
+                    "simulated times are ranges: hosts delay packets by about "
                     f"{format_time(delay_ns / self.experiment.dilation)}, which is "
                     "long for this window; raise transport.window",
                 )

@@ -370,7 +370,7 @@ class Session:
             return
         if now_ns > self._deadline_ns:
             self._deadline_ns = None
-            self._events.put_nowait(state.Abort(reason="stop_if.duration is over"))
+            self._events.put_nowait(state.Abort(reason="stop_if.duration has elapsed"))
 
     def abort(self, reason: str) -> None:
         """End the run because it cannot be completed."""

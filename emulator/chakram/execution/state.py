@@ -262,7 +262,7 @@ class ControllerState:
         if self.phase is Phase.DONE and self.reason is not None:
             problems.append(f"done, but: {self.reason}")
         if self.phase not in (Phase.IDLE, *_OVER) and not self._waiting:
-            problems.append(f"{self.phase.name} waits for nobody")
+            problems.append(f"{self.phase.name} waits for no agent")
         return problems
 
     def _known(self, agent: str) -> bool:
@@ -334,7 +334,7 @@ class ControllerState:
             for sentence in self._waiting_for[agent]
         ]
         seconds = self.hang_timeout_ns / 1e9
-        listed = "; ".join(sentences[:4]) or "no agent says what it waits for"
+        listed = "; ".join(sentences[:4]) or "no agent reports what it waits for"
         more = f"; and {len(sentences) - 4} more" if len(sentences) > 4 else ""
         return self._stop(
             self._with_others(f"no progress for {seconds:g} s: {listed}{more}")
@@ -354,7 +354,7 @@ class ControllerState:
         """
         silent = [
             f"agent {agent} has sent nothing to the controller for "
-            f"{silent_ns / 1e9:.1f} s: is it suspended, or its host down?"
+            f"{silent_ns / 1e9:.1f} s: is it suspended, or is its host down?"
             for agent, silent_ns in self._silent_ns.items()
         ]
         sentences = [

@@ -49,7 +49,7 @@ class ChakramError(Exception):
         where: Place of the fault: file and offset, path inside a configuration, rank
             and node, or host and port.
         found: The fault, as a clause.
-        hint: The remedy, or None if there is no helpful one.
+        hint: The remedy, or None if none is known.
     """
 
     exit_code = 1

@@ -34,7 +34,7 @@ class LaunchRequest:
 
     @property
     def bound_agent(self) -> tuple[str, ...]:
-        """The agent's command, which ends with its parent process if wanted."""
+        """The agent's command, with an option to end with its parent if requested."""
         more = ("--die-with-parent",) if self.ends_with_parent else ()
         return (*self.agent, *more)
 

@@ -151,7 +151,7 @@ def _begun_ns(results: RunResults) -> int:
         return round(datetime.fromisoformat(text).timestamp() * 1e9)
     except ValueError:
         raise RunDirectoryError(
-            str(results.path), f"run.json: started_at is no time: {text!r}"
+            str(results.path), f"run.json: started_at is not a time: {text!r}"
         ) from None
 
 

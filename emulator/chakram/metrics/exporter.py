@@ -209,8 +209,8 @@ class MetricsServer:
         """Wait until a client has scraped the current values.
 
         A client that scrapes periodically gets the final values of a run only if the
-        server still runs at the client's next scrape. If there was no scrape before,
-        the method returns at once.
+        server is still running at the client's next scrape. If there was no scrape
+        before, the method returns at once.
 
         Args:
             timeout_s: Longest time to wait.

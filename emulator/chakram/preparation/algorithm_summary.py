@@ -128,9 +128,9 @@ def summarize_algorithm(
             path_mtu=PATH_MTU,
         ),
         checked=(
-            "data can reach whoever must get it"
+            "data can reach all ranks that need it"
             if warnings
-            else "every rank ends with what the collective promises"
+            else "every rank ends with the data that the collective specifies"
         ),
         warnings=tuple(warnings),
     )

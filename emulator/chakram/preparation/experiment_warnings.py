@@ -69,8 +69,8 @@ def _dilation_warnings(experiment: Experiment) -> list[str]:
         return []
     return [
         f"transport.rnr_timer: {format_time(RNR_TIMER_NS[written.rnr_timer])} times "
-        f"the dilation of {experiment.dilation} is more than any timer code says; "
-        f"peers are asked to wait {format_time(longest_ns)}"
+        f"the dilation of {experiment.dilation} is more than any timer code can "
+        f"represent; peers are asked to wait {format_time(longest_ns)}"
     ]
 
 
@@ -85,22 +85,21 @@ def _loss_warnings(experiment: Experiment) -> list[str]:
     if experiment.transport.local_ack_timeout != 0 or not loses:
         return []
     return [
-        "transport.local_ack_timeout: 0 is no timeout, and faults drop packets: a gap "
-        "is repaired when a later packet shows it, but nothing sends the last packets "
-        "of a queue pair again, nor an acknowledgment that is lost; the run then "
-        "ends as hung"
+        "transport.local_ack_timeout: 0 disables the timeout, but faults drop packets: "
+        "if the last packets of a queue pair or an acknowledgment are lost, they are "
+        "never retransmitted, and the run ends as hung"
     ]
 
 
 def _rate_warnings(experiment: Experiment) -> list[str]:
-    """Warn about slow links that would be no slower than they are."""
+    """Warn about faults that do not lower the rate of their link."""
     fabric = experiment.fabric
     topology = None if fabric.nports is None else fabric.to_topology(fabric.nports)
     links = () if topology is None else topology.links
     rates_bps = {link.name: link.rate_bps for link in links if link.rate_bps}
     return [
-        f"faults.links[{at}]: its rate is not below that of {each.link}, so it changes "
-        "nothing"
+        f"faults.links[{at}]: its rate is not below that of {each.link}, so it has "
+        "no effect"
         for at, each in enumerate(experiment.faults.links)
         if each.kind == "degrade"
         and (each.rate_bps or 0) >= rates_bps.get(each.link, 1 << 62)
@@ -126,8 +125,8 @@ def _timeout_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
     return [
         f"transport.{name}: {format_time(timeout_ns // dilation)} is less than the "
         f"{format_time(window_ns // dilation)} that a window of "
-        f"{about_size(plan.window_bytes)} takes at the rate of a port: where two send "
-        "to one, packets wait longer than that, are sent again in vain, and queue "
+        f"{about_size(plan.window_bytes)} takes at the rate of a port: if two ports "
+        "send to one, packets wait longer, are retransmitted without need, and queue "
         "pairs give up; raise it, or lower transport.window"
     ]
 
@@ -144,14 +143,14 @@ def _reordering_warnings(experiment: Experiment) -> list[str]:
         return []
     return [
         f"fabric.switches.balancing: {switches.balancing} sends the packets of a queue "
-        "pair over several paths, and queue pairs take what is overtaken for lost: "
-        "each time all that is under way is sent again; with transport.reordering: "
-        "accept they keep what comes out of order"
+        "pair over several paths, and queue pairs treat overtaken packets as lost: "
+        "each time, they retransmit all packets in flight; to keep packets that "
+        "arrive out of order, set transport.reordering: accept"
     ]
 
 
 def _headroom_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
-    """Warn if switches of profile ns3 may drop packets in spite of pauses."""
+    """Warn if switches of profile ns3 may drop packets despite pauses."""
     fabric = experiment.fabric
     profile = fabric.switching(experiment.seed).profile
     if profile.name != "ns3" or fabric.nports is None:
@@ -170,10 +169,11 @@ def _headroom_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]
     if not most_bytes:
         return []
     return [
-        f"fabric.switches.profile: ns3 has headroom for three times what a link holds "
-        f"one way, and no packets: on {link.name} (delay {format_time(link.delay_ns)}) "
-        f"up to {about_size(most_bytes)} more come in after a pause, and may be "
-        "dropped; use longer delays, a smaller MTU or profile: sonic"
+        "fabric.switches.profile: ns3 reserves headroom for three times the bytes in "
+        "flight on a link in one direction, but none for packets being sent: on "
+        f"{link.name} (delay {format_time(link.delay_ns)}), up to "
+        f"{about_size(most_bytes)} more arrive after a pause, and may be dropped; "
+        "use longer delays, a smaller MTU or profile: sonic"
     ]
 
 
@@ -186,9 +186,9 @@ def _queue_warnings(experiment: Experiment, plan: TransportPlan) -> list[str]:
         if link.queue_bytes is not None and link.queue_bytes < packet_bytes:
             return [
                 f"fabric: the queue of {format_size(link.queue_bytes)} at {link.name} "
-                f"holds no packet of {packet_bytes} bytes: full packets that have to "
-                "wait are lost, however often they are sent; use a longer queue, or a "
-                "smaller transport.path_mtu"
+                f"cannot hold a packet of {packet_bytes} bytes: a full packet that "
+                "must wait is always lost, also when it is retransmitted; use a longer "
+                "queue, or a smaller transport.path_mtu"
             ]
     return []
 
@@ -197,12 +197,12 @@ def _mark_warnings(experiment: Experiment, name: str) -> list[str]:
     """Warn if a congestion control that needs CNPs may never receive one."""
     where = "transport.congestion_control"
     if experiment.transport.ecn == "off":
-        return [f"{where}: {name} does nothing, since transport.ecn is off"]
+        return [f"{where}: {name} has no effect, because transport.ecn is off"]
     marks = any(each.action == "mark" for each in experiment.faults.packets)
     if marks or experiment.fabric.may_mark:
         return []
     return [
-        f"{where}: {name} reacts to marks, and no link of the fabric marks packets; "
-        "in a simulation, fabric.links.host.ecn makes them; in a run, "
-        "faults.packets with the action mark"
+        f"{where}: {name} reacts to marks, but no link of the fabric marks packets; "
+        "to mark packets, set fabric.links.host.ecn in a simulation, or "
+        "faults.packets with the action mark in a run"
     ]

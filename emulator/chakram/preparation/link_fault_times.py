@@ -88,7 +88,7 @@ class LinkFaults:
     def banners(self) -> tuple[str, ...]:
         """Return the banners about faults that never started."""
         return tuple(
-            f"fault: faults.links[{index}] never began: {each.describe()}"
+            f"fault: faults.links[{index}] never started: {each.describe()}"
             for index, each in enumerate(self._settings)
             if self.times_ns[index] is None
         )
@@ -123,20 +123,20 @@ def refuse_faults_of_runs(experiment: Experiment) -> None:
         if not kinds:
             raise ConfigError(
                 "faults.links",
-                "nobody can disturb the links of this fabric in a run",
-                "chakram simulate; or fabric.kind: namespaces",
+                "a run on this fabric cannot inject link faults",
+                "use chakram simulate, or fabric.kind: namespaces",
             )
         if each.kind not in kinds:
             raise ConfigError(
                 f"faults.links[{index}].kind",
-                f"the kernel's switches know no {each.kind}",
-                "fabric.switch: model; or chakram simulate",
+                f"the kernel's switches do not support {each.kind}",
+                "set fabric.switch: model, or use chakram simulate",
             )
         if each.when is not None and each.when.is_of_messages:
             raise ConfigError(
                 f"faults.links[{index}].when",
-                "messages are known beforehand in simulations only",
-                "give an iteration, or at: the time from the start of the run",
+                "only simulations know the times of messages in advance",
+                "give an iteration, or a time from the start of the run (at)",
             )
 
 
@@ -186,9 +186,9 @@ def simulated_with(
         elif missing is not None and not may_never_begin:
             raise ConfigError(
                 f"faults.links[{missing}].when",
-                "never comes: the run has no such "
+                "never occurs: the run has no such "
                 + ("message" if settings[missing].when.is_of_messages else "iteration"),  # type: ignore[union-attr] # it has one
-                "compare with flows.parquet of a run without the fault",
+                "choose one from flows.parquet of a run without the fault",
             )
         else:
             faults.end(result.end_ns)

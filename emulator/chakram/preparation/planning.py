@@ -209,10 +209,10 @@ def refuse_neighbors_on_one_port(plan: Plan) -> None:
                 raise PlanError(
                     f"job {job}: placement",
                     f"ranks {rank.program.rank} and {pair.peer_rank} share port "
-                    f"{rank.port}, and what they send to each other (group "
-                    f"{pair.group!r}) would never reach the fabric",
-                    "give each a port of its own (ranks_per_port: 1), leave what they "
-                    "exchange off the fabric (placement.same_host: skip), or use "
+                    f"{rank.port}, so their messages to each other (group "
+                    f"{pair.group!r}) would not cross the fabric",
+                    "give each a separate port (ranks_per_port: 1), keep these "
+                    "messages off the fabric (placement.same_host: skip), or use "
                     "fabric kind loopback",
                 )
 

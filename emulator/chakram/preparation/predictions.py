@@ -76,7 +76,7 @@ class AloneTimes:
             return ()
         return (
             f"alone is not simulated for {self.left_out} of {self.kinds} kinds of "
-            "collectives, because that would take long: compare them with bound",
+            "collectives, because this would take too long: compare them with bound",
         )
 
 
@@ -245,8 +245,8 @@ def simulate_run(
 _STILL_SENT = 1 / 64
 """Maximum share of the packets sent again that may be in flight at the end of a run."""
 
-EARLY_TIMEOUTS = "timeouts are shorter than what packets take under load"
-"""Begin of the note about timeouts that are too short."""
+EARLY_TIMEOUTS = "timeouts are shorter than the delay of packets under load"
+"""Start of the note about timeouts that are too short."""
 
 
 def lost_in(result: SimulationResult) -> int:
@@ -267,9 +267,9 @@ def early_timeouts(resent: int, lost: int, missing: int = 0) -> tuple[str, ...]:
     if not resent or lost or missing > _STILL_SENT * resent:
         return ()
     return (
-        f"{EARLY_TIMEOUTS}: {resent} are sent "
-        "again although none is lost; raise transport.retransmit_timeout, or lower "
-        "transport.window",
+        f"{EARLY_TIMEOUTS}: {resent} are "
+        "retransmitted although none is lost; raise transport.retransmit_timeout, or "
+        "lower transport.window",
     )
 
 
@@ -298,7 +298,7 @@ def simulate_draws(
     except RunFailed as error:
         if faults == Faults():
             raise
-        return {}, (f"nothing is predicted with these faults: {error}",)
+        return {}, (f"no predictions with these faults: {error}",)
     notes = [
         early_timeouts(result.resent_for_timeout, lost_in(result))
         for _, result in found

@@ -136,8 +136,8 @@ def _banners(resolved: ResolvedRun, jobs: Sequence[LoadedJob]) -> tuple[str, ...
     banners = [*job_warnings(jobs), *resolved.warnings()]
     if experiment.faults.drop:
         banners.append(
-            f"fault: ports drop {format_share(experiment.faults.drop)} of what they "
-            "receive"
+            f"fault: ports drop {format_share(experiment.faults.drop)} of received "
+            "packets"
         )
     banners += [
         f"fault: {each.fault().describe()}"
@@ -173,14 +173,14 @@ def agent_banners(descriptions: Mapping[str, AgentDescription]) -> list[str]:
     bundles = {agent.bundle or "installed" for agent in descriptions.values()}
     return [
         *(
-            f"agent {name} is chakram {agent.version}, the controller {ours}: they "
-            "speak one protocol, but may generate and measure traffic differently "
-            "(install the same version on both)"
+            f"agent {name} has chakram {agent.version}, but the controller has {ours}: "
+            "both use the same protocol, but may generate and measure traffic "
+            "differently (install the same version on both)"
             for name, agent in descriptions.items()
             if agent.version != ours
         ),
         *(
-            f"agent {name} runs uncompiled: it is slower, and sooner the bottleneck"
+            f"agent {name} is not compiled, and reaches a lower rate"
             for name, agent in descriptions.items()
             if not agent.compiled
         ),
@@ -200,8 +200,8 @@ def simulated_banners(
     profile = switching.profile
     if profile.name != "fifo":
         found.append(
-            f"simulated: switches as of profile {profile.name}; a host that is paused "
-            "holds its answers back like its data"
+            f"simulated: switches of profile {profile.name}; a paused host delays its "
+            "acknowledgments like its data"
         )
     if profile.balancing != "hash":
         found.append(
@@ -214,8 +214,8 @@ def simulated_banners(
         found.append(f"simulated: {what} dropped: {text}")
     if result.cycle:
         found.append(
-            "simulated: pauses can wait for one another for ever (deadlock), in a "
-            f"circle of {len(result.cycle)} ports: {', '.join(result.cycle)}"
+            "simulated: pauses may deadlock, because they form a cycle of "
+            f"{len(result.cycle)} ports: {', '.join(result.cycle)}"
         )
     paused_ns = result.paused_ns
     if paused_ns:
@@ -246,7 +246,7 @@ def injected_banners(
         return ()
     found = ", ".join(f"{name} {count}" for name, count in injected.items())
     return (
-        f"fault: packets disturbed: {found or 'none, no packet fitted'}",
+        f"fault: packets disturbed: {found or 'none, no packet matched'}",
         # Report each rule that matched no packet, even if other rules did.
         *(
             f"fault: faults.packets[{index}] disturbed no packet: {each['fault']}"
@@ -266,9 +266,9 @@ def invalid_banners(invalid: Mapping[str, int]) -> tuple[str, ...]:
     if not foreign:
         return ()
     return (
-        f"{foreign} packet(s) came from other addresses than the plan has for their "
-        "queue pairs, and were dropped: somebody else sends to these ports, or "
-        "addresses are translated on the way",
+        f"{foreign} packet(s) from addresses that are not those of their queue pairs "
+        "were dropped: another program sends to these ports, or the network "
+        "translates addresses",
     )
 
 
@@ -277,14 +277,14 @@ def verification_banners(found: Mapping[str, int]) -> tuple[str, ...]:
     banners = []
     if count := found.get("icrc_errors", 0):
         banners.append(
-            f"{count} packet(s) arrived with a wrong ICRC, and were dropped: something "
-            "on the way changes bits"
+            f"{count} packet(s) arrived with a wrong ICRC, and were dropped: a device "
+            "on the path changes bits"
         )
     if count := found.get("wrong_payloads", 0):
         banners.append(
-            f"{count} packet(s) arrived with a right ICRC and a wrong payload, and "
-            "were taken (#wrong): they were changed before the ICRC was made, or "
-            "behind the last device that checks it"
+            f"{count} packet(s) arrived with a correct ICRC but a wrong payload, and "
+            "were accepted (#wrong): they were changed before the ICRC was computed, "
+            "or after the last device that checks it"
         )
     return tuple(banners)
 

@@ -62,15 +62,15 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
     if len(data) > plan_file.MAX_FILE_BYTES:
         raise PlanError(
             str(path),
-            f"would take {about_size(len(data))}; at most "
-            f"{format_size(plan_file.MAX_FILE_BYTES)} are read",
+            f"would have {about_size(len(data))}, but the limit is "
+            f"{format_size(plan_file.MAX_FILE_BYTES)}",
             _READ_TRACES,
         )
     try:
         plan_file.decode(data, where=str(path))
     except PlanError as error:
         raise PlanError(
-            error.where, f"could not be read again: {error.found}", _READ_TRACES
+            error.where, f"would not be readable: {error.found}", _READ_TRACES
         ) from None
     temporary = path.with_name(f"{path.name}.part")
     try:
@@ -101,7 +101,7 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
     if plan.made_by != __version__:
         raise PlanError(
             str(path),
-            f"was made by chakram {plan.made_by}, and this is {__version__}",
+            f"was saved by chakram {plan.made_by}, but this is {__version__}",
             _SAVE_AGAIN,
         )
     names = [job.name for job in plan.jobs]
@@ -109,7 +109,7 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
     if names != wanted_names:
         raise PlanError(
             str(path),
-            f"has the jobs {', '.join(names)}, the experiment has "
+            f"has the jobs {', '.join(names)}, but the experiment has "
             f"{', '.join(wanted_names)}",
             _SAVE_AGAIN,
         )
@@ -117,9 +117,8 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
         if job.settings != _settings(experiment, wanted):
             raise PlanError(
                 f"{path}: job {job.name}",
-                "was saved for another trace, or for other settings of trace, compute, "
-                "sizes, dilation, order, collectives or barrier than those of the "
-                "experiment",
+                "was saved for a different trace, or for different settings of trace, "
+                "compute, sizes, dilation, order, collectives or barrier",
                 _SAVE_AGAIN,
             )
     for saved in plan.inputs:

@@ -64,7 +64,7 @@ NAMES = (*COUNTERS, *OF_INTERFACE)
 """Names of all counters."""
 
 _WORDS = {"bytes_tx": "port_xmit_data", "bytes_rx": "port_rcv_data"}
-"""Counters of the port in units of four bytes, for drivers without the others."""
+"""Port counters in units of four bytes, for drivers without byte counters."""
 
 
 _READ = frozenset(

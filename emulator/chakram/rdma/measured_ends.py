@@ -368,7 +368,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     """
     found = json.loads(line)
     if not isinstance(found, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     return found
 
 
@@ -376,7 +376,7 @@ def _trial(found: list[int]) -> Trial:
     """Return the settings in a request.
 
     Raises:
-        TypeError: If they are no three numbers.
+        TypeError: If they are not three numbers.
         ValueError: If one of them is outside its range.
     """
     trial = Trial(*found)

@@ -94,7 +94,7 @@ def find_nic(device: Device, address: str | None, sysfs: Path = SYSFS) -> Nic:
         wanted = str(ip_address(address)) if address else None
     except ValueError:
         raise ConfigError(
-            "--address", f"{address!r} is no IP address", "e.g. 198.18.0.1"
+            "--address", f"{address!r} is not an IP address", "e.g. 198.18.0.1"
         ) from None
     usable = {
         index: each

@@ -1,4 +1,4 @@
-"""Who may use a service: tokens with roles."""
+"""Access control of a service: users, with tokens and roles."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class RunRequest(_Model):
     experiment: str = Field(min_length=1, max_length=MOST_TEXT)
     """Text of the experiment file."""
     verb: Literal["run", "simulate"] = "run"
-    """What to do."""
+    """Command to execute."""
     set: dict[Key, Annotated[str, Field(max_length=4096)]] = Field(
         default_factory=dict, max_length=64
     )
@@ -47,9 +47,9 @@ class RunDescription(_Model):
     """A run."""
 
     id: str
-    """Its name in addresses."""
+    """ID of the run in URLs."""
     owner: str
-    """Who submitted it."""
+    """User who submitted the run."""
     name: str
     """Name of the experiment."""
     verb: str
@@ -57,16 +57,16 @@ class RunDescription(_Model):
     fabric: str
     """The fabric that the run locks while it is in progress."""
     tags: tuple[str, ...]
-    """Words of the owner, for searches."""
+    """Words that users can search for."""
     digest: str
-    """SHA-256 of verb, experiment and changes; equal runs have equal ones."""
+    """SHA-256 of verb, experiment and changes. Equal runs have the same digest."""
     state: Literal["queued", "running", "done", "failed", "canceled", "interrupted"]
     submitted_s: float
-    """When it was submitted, in seconds since 1970."""
+    """Time of submission, in seconds since 1970."""
     started_s: float | None
-    """When it left the queue."""
+    """Time at which the run left the queue."""
     ended_s: float | None
-    """When it ended."""
+    """Time at which the run ended."""
     exit_code: int | None
     """Exit code of the command."""
     reason: str | None
@@ -92,7 +92,7 @@ class Fabrics(_Model):
 
 
 class Problem(_Model):
-    """Why a request failed."""
+    """Reason why a request failed."""
 
     where: str
     found: str

@@ -1,4 +1,4 @@
-"""The web application of a service: its API, its pages, and who may use them."""
+"""The web application of a service: API, pages and access checks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Application:
     Attributes:
         queue: The queue.
         resources: Folder of resources.
-        door: Who may come in.
+        door: Access rules.
         engine: The engine for clients of OTG, or None.
     """
 
@@ -283,7 +283,7 @@ class Application:
         run = self._find(request)
         name = request.path_params["view"]
         if name not in VIEWS:
-            raise HttpProblem(404, name, "is no view", f"use {', '.join(VIEWS)}")
+            raise HttpProblem(404, name, "is not a view", f"use {', '.join(VIEWS)}")
         made = await self._renderer.make(
             VIEWS[name], [self._results_of(run)], self.queue.folder_of(run.id)
         )

@@ -49,10 +49,10 @@ MOST_WAITING = 1_000
 """Longest queue."""
 
 ERROR_PREFIX = "chakram: error: "
-"""Beginning of a line in which a command states its error."""
+"""Start of a line in which a command reports an error."""
 
 EXPERIMENT, CHANGES, PROCESS = "experiment.yaml", "changes.json", "process.json"
-"""Files in the folder of a job: what it runs, changes, and its process."""
+"""Files in the folder of a job: its experiment, changes and process."""
 
 _ENDED_EARLY = "the service ended while it was in progress"
 _GRACE_S = 20.0
@@ -79,7 +79,7 @@ class Event:
 
 @dataclass(slots=True)
 class _Job:
-    """A run that is in progress; it has no process until that is started."""
+    """A run in progress. It has no process until the queue starts one."""
 
     process: asyncio.subprocess.Process | None = None
     lines: deque[Event] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))
@@ -99,7 +99,7 @@ class _Job:
         self.changed = asyncio.Event()
 
     def cancel(self, reason: str) -> None:
-        """End the process: politely, then less so."""
+        """Interrupt the process, and kill it if it continues."""
         self.is_canceled = True
         self.last_error = reason
         if self.process is not None and self.ending is None:
@@ -115,7 +115,7 @@ class JobQueue:
         folder: Folder of the service.
         resources: Folder of resources.
         parallel: Number of runs at the same time.
-        keep: Number of ended runs to keep. Runs with the tag ``keep`` do not count.
+        keep: Number of finished runs to keep. Runs with the tag ``keep`` do not count.
         longest_s: Longest duration of a run.
         metrics: Address at which runs serve metrics, or None. A run that starts during
             another one does not serve metrics.
@@ -457,7 +457,7 @@ class JobQueue:
         return found[-1].parent if found else None
 
     def _retire(self) -> None:
-        """Remove the oldest ended runs beyond the number to keep."""
+        """Remove the oldest finished runs beyond the number to keep."""
         ended = [run for run in self.store.ended() if "keep" not in run.tags]
         for run in ended[: max(0, len(ended) - self.keep)]:
             self.store.remove(run.id)
@@ -506,7 +506,7 @@ async def start_command(*arguments: str, stderr: int) -> asyncio.subprocess.Proc
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Interrupt a process.  If it continues, kill it and its children."""
+    """Interrupt a process. If it continues, kill it and its children."""
     for number in (signal.SIGINT, signal.SIGTERM):
         send_signal(process, number)
         await asyncio.sleep(_GRACE_S)

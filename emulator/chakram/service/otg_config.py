@@ -86,7 +86,7 @@ class OtgFlow:
         share: Percent of the line rate of the sending port.
         verb: ``write`` or ``send``.
         queue_pairs: Names of its queue pairs, that of the sender first.
-        dscp: DSCP of its packets, if it has its own.
+        dscp: DSCP of its packets, or None for the default.
     """
 
     name: str
@@ -209,7 +209,7 @@ class _Converter:
         pairs = self._queue_pairs.values()
         given = sum(each.ecn is not None for each in pairs)
         if 0 < given < len(pairs):
-            self._warn("ecn of some queue pairs applies to all")
+            self._warn("ecn of some queue pairs applies to all queue pairs")
         for name in ("layer1", "events"):
             if config.data.get(name):
                 self._warn(f"{name} has no effect here")
@@ -229,7 +229,7 @@ class _Converter:
         location = port.text("location")
         if location and location not in self._known:
             known = ", ".join(list(self._known)[:8])
-            found = f"{location:.60} is no port of the fabric; its ports are {known}"
+            found = f"{location:.60} is not a port of the fabric; its ports are {known}"
             port.note_wrong("location", found)
         elif location in self._plan.locations.values():
             port.note_wrong("location", f"{location} is used twice")
@@ -257,7 +257,7 @@ class _Converter:
             collectives, self._port_of_device, plan.transport, family=family
         )
         if plan.flows:
-            found = "collectives and flows run only in turns, with a configuration each"
+            found = "collectives and flows need separate configurations"
             self.unable.append(f"{collectives.path}: {found}")
 
     def _ethernet(self, ethernet: ConfigReader, own: _Addresses) -> None:
@@ -353,7 +353,7 @@ class _Converter:
             else:
                 endpoint = flow.text(key)
             if endpoint and endpoint not in self._queue_pairs:
-                flow.note_wrong(key, f"{endpoint:.60} is no queue pair")
+                flow.note_wrong(key, f"{endpoint:.60} is not a queue pair")
             ends.append(endpoint)
         first, second = (self._queue_pairs.get(each) for each in ends)
         if first is not None and first.port != port:
@@ -445,7 +445,9 @@ class _Converter:
         """Set the transport, which is the same for all ports."""
         transport = self._plan.transport
         if any(each != controls[0] for each in controls):
-            self.unable.append("options.per_port_options: all ports must have the same")
+            self.unable.append(
+                "options.per_port_options: must be the same for all ports"
+            )
         if controls:
             transport |= controls[0]
         shares = {each.share for each in self._plan.flows}

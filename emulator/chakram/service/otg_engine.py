@@ -363,8 +363,8 @@ class OtgEngine:
             read_experiment(stage.experiment, self._resources), self._resources
         )
         if found.fabric != self._key:
-            why = f"uses another fabric than {self._fabric}"
-            hint = f"write in it: fabric: {self._fabric}"
+            why = f"does not use the fabric {self._fabric}"
+            hint = f"set fabric: {self._fabric}"
             raise ConfigError(f"experiment {stage.experiment}", why, hint)
         return found
 

@@ -82,8 +82,8 @@ class StageSequence:
 
     Attributes:
         queue: The queue of the service.
-        fabric: What the runs lock.
-        holder: Who has reserved it.
+        fabric: Name of the fabric that the runs lock.
+        holder: Client that reserved the fabric.
         plan: The stages.
         submissions: Experiment of each stage.
         rates_bps: Undilated rate of each port of the fabric, if known.
@@ -210,7 +210,7 @@ class StageSequence:
         records: list[CollectiveRecord] = []
         dilation = 1
         if directory is not None:
-            # Before something is written, the directory is no run.
+            # Until the first file is written, the directory is not a run.
             with suppress(ChakramError):
                 results = open_run(directory)
                 dilation = results.manifest.dilation

@@ -63,9 +63,9 @@ class Pages:
         """Return the page of the queue and the runs.
 
         Args:
-            user: Who sees it.
+            user: User of the request.
             runs: Runs to list.
-            query: What they were searched by.
+            query: Search terms that selected the runs.
             following: Value of ``before`` for the next runs, if there are any.
         """
         store = self._queue.store
@@ -132,7 +132,7 @@ class Pages:
             kind: Part of the template.
             title: Its title.
             status: Status code.
-            values: What its part of the template shows, and who sees it, if known.
+            values: Values for this part of the template, and the user if known.
         """
         text = self._template.render(kind=kind, title=title, **values)
         return HTMLResponse(text, status)

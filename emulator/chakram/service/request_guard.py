@@ -29,7 +29,7 @@ _POLICY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Who may come in.
+    """Access rules of a service.
 
     Attributes:
         tokens: Tokens of users; None: every client is ``LOCAL``.

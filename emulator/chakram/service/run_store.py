@@ -47,11 +47,11 @@ CREATE INDEX IF NOT EXISTS by_digest ON runs (digest, number);
 
 
 class StoredRun(RunDescription):
-    """One run, with what the API does not show of it.
+    """One run, including properties that the API does not show.
 
     Attributes:
         number: Position in the order of submissions.
-        experiment: Text of the experiment; empty unless it was asked for.
+        experiment: Text of the experiment. Empty unless requested.
         directory: Its run directory.
     """
 

@@ -48,7 +48,7 @@ class ServiceSettings:
         key: The private key.
         client_ca: Authority of clients, whose certificates are then required.
         parallel: Number of runs at the same time.
-        keep: Number of ended runs to keep.
+        keep: Number of finished runs to keep.
         longest_s: Longest duration of a run.
         metrics: Address at which runs serve metrics, or None.
         otg: Name of the fabric that clients of OTG drive, or None.
@@ -106,7 +106,7 @@ class ServiceSettings:
         if self.otg_grpc is not None and not is_loopback(self.otg_grpc):
             raise ConfigError(
                 f"--otg-grpc {self.otg_grpc}",
-                "other machines can reach it, and OTG's gRPC knows no users",
+                "other machines can reach it, and OTG over gRPC does not check users",
                 "listen on 127.0.0.1",
             )
         if is_loopback(self.listen):
@@ -120,7 +120,7 @@ class ServiceSettings:
         if self.tokens is None and self.client_ca is None:
             raise ConfigError(
                 f"--listen {self.listen}",
-                "other machines can reach it, but nothing says who may use it",
+                "other machines can reach it, but any client may use it",
                 "give --tokens or --client-ca, or listen on 127.0.0.1",
             )
 
@@ -167,7 +167,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
             if settings.otg not in fabric_names(resources):
                 raise ConfigError(
                     f"--otg {settings.otg}",
-                    "is no fabric of the service",
+                    "is not a fabric of the service",
                     f"add {FABRICS}/{settings.otg}.yaml to --resources",
                 )
             engine = OtgEngine(queue, resources, settings.otg)

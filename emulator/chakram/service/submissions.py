@@ -52,7 +52,7 @@ class Submission:
         text: Its text, in which a named fabric is replaced by its section.
         written: Its text as it was submitted.
         digest: SHA-256 of verb, experiment and changes.
-        fabric: What it locks.
+        fabric: Fabric that the run locks.
     """
 
     verb: str
@@ -113,7 +113,7 @@ def check_submission(
         if any(_is_below("fabric", each) for each in changes):
             raise ConfigError(
                 f"{_SOURCE}: fabric",
-                f"{section} is the service's, and cannot be changed",
+                f"{section} belongs to the service, and cannot be changed",
                 "remove the change",
             )
     experiment = parse_experiment(
@@ -123,7 +123,7 @@ def check_submission(
     if not is_own and name == THIS_MACHINE and verb == "run":
         raise ConfigError(
             f"{_SOURCE}: fabric",
-            "describes hosts, which only the service may",
+            "describes hosts, but only the service may do so",
             f"name a fabric of the service: {_listed(fabric_names(resources))}",
         )
     if verb not in VERBS:

@@ -159,7 +159,7 @@ def read_sweep(folder: Path) -> Sweep:
             [tuple(CellRun(**each)) for each in document["runs"]]
         )
         if [cell.number for cell in cells] != list(range(len(cells))):
-            raise ValueError("cells are not in their order")
+            raise ValueError("cells are not in order")
         for number in (
             *(cell.baseline for cell in cells if cell.baseline is not None),
             *(run.number for run in runs),
@@ -178,8 +178,8 @@ def read_sweep(folder: Path) -> Sweep:
         ) from error
     except (ValueError, TypeError, KeyError, ResultsError) as error:
         raise RunDirectoryError(
-            str(path), "is damaged: it is not what a sweep writes there",
-            "the command that made it writes it again",
+            str(path), "is damaged: a sweep did not write it like this",
+            "run the same command again to replace it",
         ) from error  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def reason_of(folder: Path, run: CellRun) -> str:
     outcome = _read(folder, run)
     if outcome is None:
         return "not run"
-    return str(outcome.get("reason") or "its file is damaged; sweep again")
+    return str(outcome.get("reason") or "its file is damaged; run the sweep again")
 
 
 def outcome_of_other(

@@ -39,6 +39,8 @@ from chakram.sweep.folder import (
     outcome_version,
 )
 
+_RESUME = "run the same command again to resume"
+
 _POLL_S = 0.2
 """Interval in s at which this process checks for results of other processes."""
 
@@ -153,7 +155,7 @@ class _Share:
     def claim_fabric(self, *, on_this_machine: bool) -> None:
         """Claim the fabric, and if necessary wait until no other sweep runs on it."""
         if not self.claims.claim_fabric(on_this_machine=on_this_machine):
-            self.note("another sweep in this folder runs on the fabric")
+            self.note("waiting for another sweep in this folder that uses the fabric")
             self.claims.claim_fabric(on_this_machine=on_this_machine, wait=True)
 
     def run(
@@ -190,8 +192,7 @@ class _Share:
             elif waiting:
                 # This process holds no claim here, so two processes cannot deadlock.
                 self.note(
-                    f"{len(waiting)} cells are being run by another sweep in this "
-                    "folder"
+                    f"waiting for {len(waiting)} cells of another sweep in this folder"
                 )
                 run = waiting.popleft()
                 self.claims.claim(run, wait=True)
@@ -230,7 +231,7 @@ class _Share:
             self.claims.release(run)
             self.tell(run, outcome)
             if outcome.pop("interrupted", False):
-                raise RunFailed("sweep", "was interrupted", "the same command goes on")
+                raise RunFailed("sweep", "was interrupted", _RESUME)
 
 
 def _run_in_processes(runs: Sequence[CellRun], jobs: int, share: _Share) -> None:
@@ -241,8 +242,8 @@ def _run_in_processes(runs: Sequence[CellRun], jobs: int, share: _Share) -> None
         share.run(runs, lambda run: pool.submit(run_cell, run), at_once=jobs)
     except BrokenProcessPool:
         raise RunFailed(
-            "sweep", "a process was killed, maybe for want of memory",
-            "the same command goes on; try fewer --jobs",
+            "sweep", "a process was killed, perhaps for lack of memory",
+            f"{_RESUME}, with fewer --jobs",
         ) from None  # fmt: skip
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -278,8 +279,8 @@ def _run_on_cluster(runs: Sequence[CellRun], address: str, share: _Share) -> Non
             )
         except (KilledWorker, CommClosedError, CancelledError) as error:
             raise RunFailed(
-                f"--dask {address}", f"the cluster failed: {error or 'its end'}",
-                "are its workers short of memory? the same command goes on",
+                f"--dask {address}", f"the cluster failed: {error or 'canceled'}",
+                f"are its workers short of memory? {_RESUME}",
             ) from error  # fmt: skip
 
 

@@ -88,8 +88,8 @@ def test_pings_that_contradict_the_bounds_of_both_hosts_are_told() -> None:
     told = disagreement("h1", ahead_ns=-1_200_001, **around)
     assert told is not None
     assert told.startswith(
-        "agent h1: pings say that its wall clock is 1.2ms behind the controller's, but "
-        "chrony bounds the difference to 1.2ms"
+        "agent h1: pings show that its wall clock is 1.2ms behind the controller's, "
+        "but chrony bounds the difference to 1.2ms"
     )
     ptp = parse_time_status(PTP)
     for one in (None, ptp):

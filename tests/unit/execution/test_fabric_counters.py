@@ -49,6 +49,6 @@ def test_overloaded_switch_process_has_a_banner() -> None:
     assert switch_banners({}, {}, 10**9) == []
     assert switch_banners(before, before, 9_000_000) == []
     (lost,) = switch_banners(before, {"lost": 5, "refused": 2}, 0)
-    assert "COULD NOT KEEP UP: 3 packets" in lost
+    assert "COULD NOT KEEP UP: their process lost 3 packets" in lost
     (late,) = switch_banners(before, before, 12_345_678)
     assert "late by up to 12.3 ms" in late

@@ -249,8 +249,8 @@ def tick(seconds: float, **heard_s: float) -> Tick:
 
 def test_an_agent_that_sends_nothing_is_named_before_its_victim() -> None:
     assert failed_after(tick(5, a=5, b=1, c=1), tick(5.5, a=5, b=1, c=1)) == (
-        "agent b has sent nothing to the controller for 4.5 s: is it suspended, or its "
-        "host down?; agent a: gave up"
+        "agent b has sent nothing to the controller for 4.5 s: is it suspended, or is "
+        "its host down?; agent a: gave up"
     )
     # Counters come once a second.
     assert failed_after(tick(5, a=5, b=3), tick(5.5, a=5, b=3.5)) == "agent a: gave up"

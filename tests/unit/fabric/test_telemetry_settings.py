@@ -72,7 +72,10 @@ def target(**changes: Any) -> dict[str, Any]:
         (target(address=None), "address: is missing"),
         (target(cert="c.pem"), "needs key, and key needs cert"),
         (target(mapping="none.yaml"), "none.yaml: cannot be read"),
-        (target(password_env="A", password_file="b"), "is set beside password_env"),
+        (
+            target(password_env="A", password_file="b"),
+            "cannot be combined with password_env",
+        ),
         ({"targets": [TARGET, TARGET]}, "s0 is listed twice"),
         (target(address="127.evil.example:1"), "ca: is missing"),
         (

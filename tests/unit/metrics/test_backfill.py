@@ -362,5 +362,5 @@ def test_a_damaged_time_of_the_start_is_told(tmp_path: Path) -> None:
     started = results.manifest.started_at
     path = results.path / "run.json"
     path.write_text(path.read_text().replace(started, started.replace("1", "]", 1)))
-    with pytest.raises(RunDirectoryError, match="started_at is no time"):
+    with pytest.raises(RunDirectoryError, match="started_at is not a time"):
         list(openmetrics(open_run(results.path), step_ns=10**9))

@@ -19,4 +19,4 @@ def test_packets_that_do_not_arrive_are_losses(
     resent: int, lost: int, missing: int, *, is_told: bool
 ) -> None:
     notes = early_timeouts(resent, lost, missing)
-    assert [f"{resent} are sent again" in note for note in notes] == [True] * is_told
+    assert [f"{resent} are retransmitted" in note for note in notes] == [True] * is_told

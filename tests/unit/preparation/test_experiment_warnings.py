@@ -48,7 +48,7 @@ def test_a_degraded_link_that_is_no_slower_is_warned_about(tmp_path: Path) -> No
     )
     for dilation in (1, 10):
         found = warnings(tmp_path, slower, equal, faster, dilation=dilation)
-        told = [each for each in found if "changes nothing" in each]
+        told = [each for each in found if "has no effect" in each]
         assert [each.partition(":")[0] for each in told] == [
             "faults.links[1]",
             "faults.links[2]",
@@ -97,7 +97,7 @@ def test_packets_of_ipv6_need_longer_queues() -> None:
     assert told(queue=4096 + 58) == []
     assert told(queue=4096 + 78, addressing="ipv6") == []
     (warning,) = told(queue=4096 + 77, addressing="ipv6")
-    assert "holds no packet of 4174 bytes" in warning
+    assert "cannot hold a packet of 4174 bytes" in warning
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_losses_without_a_timeout_are_warned_about(faults: str, loses: bool) -> 
     )
     text += f"transport: {{local_ack_timeout: 0}}\nfaults: {faults}\n"
     found = resolve(parse_experiment(text)).warnings()
-    assert any("0 is no timeout" in each for each in found) == loses
+    assert any("0 disables the timeout" in each for each in found) == loses
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,7 @@ def test_later_moment_is_found_after_the_earlier_fault(
 
 def test_fault_that_never_begins_is_refused() -> None:
     fault = {"kind": "down", "link": UPLINK, "for": "1us"}
-    with pytest.raises(ConfigError, match=r"links\[0\].when: never comes"):
+    with pytest.raises(ConfigError, match=r"links\[0\].when: never occurs"):
         simulated(fault | {"when": {"step": 99}})
     with pytest.raises(ConfigError, match="no such iteration"):
         simulated(fault | {"when": {"iteration": 7}})
@@ -333,7 +333,7 @@ def test_run_that_faults_would_end_has_no_prediction() -> None:
     draws = [Switching(ecmp=PATHS)]
     found, (note,) = simulate_draws(plan, TOPOLOGY, 1, draws, faults)
     assert found == {}
-    assert note.startswith("nothing is predicted with these faults: simulation: ")
+    assert note.startswith("no predictions with these faults: simulation: ")
     with pytest.raises(RunFailed):
         simulate_run(plan, TOPOLOGY, 1, draws[0], faults)
 
@@ -342,7 +342,7 @@ def test_fault_after_the_end_is_recorded_as_never_begun() -> None:
     _, known = simulated(SLOW | {"at": "10s"}, SLOW | {"at": "100us"})
     assert known.times_ns == [None, 100_000]
     (banner,) = known.banners()
-    assert banner.startswith(f"fault: faults.links[0] never began: link {UPLINK}")
+    assert banner.startswith(f"fault: faults.links[0] never started: link {UPLINK}")
     late, _ = known.described([LinkFaultSettings(**SLOW, at="10s")] * 2)
     assert (late["at_ns"], late["until_ns"]) == (None, None)
 
@@ -356,10 +356,12 @@ def test_runs_refuse_settings_of_simulations() -> None:
     for switch in ("kernel", "model"):
         refuse("kind: down", switch)
         refuse("kind: loss, probability: 0.1, when: {iteration: 1}", switch)
-        with pytest.raises(ConfigError, match=r"links\[0\].when: messages are known"):
+        with pytest.raises(ConfigError, match=r"links\[0\].when: only simulations"):
             refuse("kind: down, when: {collective: all_to_all}", switch)
     refuse("kind: pause_storm, classes: [3]", "model")
-    with pytest.raises(ConfigError, match="kernel's switches know no pause_storm"):
+    with pytest.raises(
+        ConfigError, match="kernel's switches do not support pause_storm"
+    ):
         refuse("kind: pause_storm, classes: [3]", "kernel")
     refuse_faults_of_runs(parse_experiment(QUICKSTART))
 
@@ -382,4 +384,4 @@ def test_run_starts_faults_at_the_iteration_of_a_rank() -> None:
     assert None in faults.times_ns
     assert faults.times_ns == [2 * 10**9, 5_000_100, None]
     (banner,) = faults.banners()
-    assert banner.startswith("fault: faults.links[2] never began: link leaf0-spine1")
+    assert banner.startswith("fault: faults.links[2] never started: link leaf0-spine1")

@@ -173,7 +173,7 @@ def test_control_that_starts_at_line_rate_needs_a_port_rate() -> None:
 
 def test_control_that_needs_marks_warns_without_them() -> None:
     (warning,) = resolve(experiment_with("aimd")).warnings()
-    assert "aimd reacts to marks, and no link of the fabric marks packets" in warning
+    assert "aimd reacts to marks, but no link of the fabric marks packets" in warning
 
 
 def test_plans_list_required_plug_ins() -> None:

@@ -23,7 +23,7 @@ def test_disturbed_packets_are_reported() -> None:
 def test_fault_without_any_hit_is_reported() -> None:
     (banner,) = injected_banners({}, (), LOSSY)
 
-    assert banner == "fault: packets disturbed: none, no packet fitted"
+    assert banner == "fault: packets disturbed: none, no packet matched"
     assert injected_banners({}, (), Faults()) == ()
 
 

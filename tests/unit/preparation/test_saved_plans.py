@@ -105,13 +105,15 @@ def test_a_plan_for_other_programs_is_refused(
     folder: Path, change: dict[str, str]
 ) -> None:
     path = saved(folder)
-    with pytest.raises(PlanError, match="was saved for another trace, or for other"):
+    with pytest.raises(
+        PlanError, match="was saved for a different trace, or for different"
+    ):
         load_plan(path, experiment_in(folder, **change))
 
 
 def test_a_plan_of_other_jobs_is_refused(folder: Path) -> None:
     path = saved(folder)
-    with pytest.raises(PlanError, match="has the jobs moe, the experiment has other"):
+    with pytest.raises(PlanError, match="has the jobs moe, but the experiment has"):
         load_plan(path, experiment_in(folder, jobs__0__name="other"))
 
 
@@ -247,7 +249,7 @@ def test_plan_that_cannot_be_read_back_is_not_written(folder: Path) -> None:
     first = program(0, [world_group(17_000)], [collective("all_reduce", 64)])
     many = tuple(replace(first, rank=rank) for rank in range(17_000))
     job = replace(job, programs=many)
-    with pytest.raises(PlanError, match="could not be read again: 289000000 members"):
+    with pytest.raises(PlanError, match="would not be readable: 289000000 members"):
         save_plan(folder / "p.plan", experiment, [job])
     assert not list(folder.glob("p.plan*"))
 

@@ -69,7 +69,7 @@ def test_exponent_zero_disables_the_timeout_and_warns() -> None:
     text = EXPERIMENT + "transport: {local_ack_timeout: 0}\nfaults: "
     for faults in ("{drop: 0.01}", "{packets: [{action: drop, nth: 3}]}"):
         (warning,) = resolve(parse_experiment(text + faults)).warnings()
-        assert warning.startswith("transport.local_ack_timeout: 0 is no timeout")
+        assert warning.startswith("transport.local_ack_timeout: 0 disables")
 
 
 def test_layout_of_queue_pairs_reaches_the_plan() -> None:
@@ -187,5 +187,5 @@ fabric:
 transport: {path_mtu: 1024}
 """
     (warning,) = resolve(parse_experiment(text % "1KiB")).warnings()
-    assert "the queue of 1KiB at h0-s0 holds no packet" in warning
+    assert "the queue of 1KiB at h0-s0 cannot hold a packet" in warning
     assert resolve(parse_experiment(text % "2KiB")).warnings() == []

@@ -62,7 +62,7 @@ def test_other_devices_and_addresses_are_refused(sysfs: Path) -> None:
         find_nic(device(is_ethernet=False), None, sysfs)
     with pytest.raises(ConfigError, match="its port is not active"):
         find_nic(device(is_active=False), None, sysfs)
-    with pytest.raises(ConfigError, match="'mlx5' is no IP address"):
+    with pytest.raises(ConfigError, match="'mlx5' is not an IP address"):
         find_nic(device(), "mlx5", sysfs)
 
 

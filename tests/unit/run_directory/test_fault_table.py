@@ -100,8 +100,8 @@ def test_every_entry_is_a_row_with_its_times(results: RunResults) -> None:
 def test_faults_that_never_began_are_reported_but_explain_no_cause(
     results: RunResults,
 ) -> None:
-    late = [each for each in results.manifest.banners if "never began" in each]
-    assert [each.partition(" never began: ")[0] for each in late] == [
+    late = [each for each in results.manifest.banners if "never started" in each]
+    assert [each.partition(" never started: ")[0] for each in late] == [
         "fault: faults.links[4]",
         "fault: faults.links[5]",
     ]

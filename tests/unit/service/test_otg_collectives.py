@@ -243,7 +243,7 @@ def test_what_stages_cannot_share_is_refused() -> None:
             convert_config(whole(ccl(communicators=changed)), PORTS)
         assert any(found in each for each in caught.value.errors)
     both = {**config(("f", 1, 0)), "ccl": ccl()}
-    with pytest.raises(OtgProblem, match="collectives and flows run only in turns"):
+    with pytest.raises(OtgProblem, match="collectives and flows need separate"):
         convert_config(both, PORTS)
 
 

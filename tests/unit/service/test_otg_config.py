@@ -263,7 +263,7 @@ WRONG: list[tuple[Callable[[dict[str, Any]], None], str]] = [
         at("ports", 0, "name", value="p1"),
         "ports[1].name: p1 is also the name of ports[0]",
     ),
-    (at("ports", 0, "location", value="h9"), "ports[0].location: h9 is no port of the"),
+    (at("ports", 0, "location", value="h9"), "ports[0].location: h9 is not a port of"),
     (at("ports", 0, "location", value="h1"), "ports[1].location: h1 is used twice"),
     (at("devices", value="x"), "devices: is not a list"),
     (at(*ETHERNET, "connection", value=None), "ethernets[0].connection: is missing"),
@@ -283,7 +283,10 @@ WRONG: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (at(*RATE, "value", value=[]), "target_line_rate.value: is not a number"),
     (at(*RATE[:-1], value={}), "transmit_type.target_line_rate: is missing"),
     (at(*RATE[:-2], "port_name", value="p9"), "tx_ports[0].port_name: p9 is unknown"),
-    (at(*FLOW, "tx_endpoint", value="q9"), "flows[0].tx_endpoint: q9 is no queue pair"),
+    (
+        at(*FLOW, "tx_endpoint", value="q9"),
+        "flows[0].tx_endpoint: q9 is not a queue pair",
+    ),
     (at(*FLOW, "tx_endpoint", value="q2.0"), "flows[0].tx_endpoint: is not at port p1"),
     (
         at(*FLOW, "rx_endpoint", value="q1.3"),
@@ -368,7 +371,7 @@ def test_what_is_not_supported_is_told(
 def test_ports_with_different_settings_are_not_supported() -> None:
     both = options({"dcqcn_settings": {"alpha_g": 1}}, ports=1)["per_port_options"]
     both += options({"dcqcn_settings": {"alpha_g": 2}}, ports=2)["per_port_options"][1:]
-    with pytest.raises(OtgProblem, match="all ports must have the same"):
+    with pytest.raises(OtgProblem, match="must be the same for all ports"):
         plan(options={"per_port_options": both})
     whole = config(("a", 1, 0), ("b", 2, 0), rate=100)
     flows = whole["stateful_flows"]["rocev2"][0]["tx_ports"]

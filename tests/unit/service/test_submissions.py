@@ -149,7 +149,7 @@ def test_other_fabrics_are_unknown(resources: Path, name: str) -> None:
 
 def test_clients_may_not_describe_hosts(resources: Path) -> None:
     inline = json.loads((resources / "fabrics/rack7.yaml").read_text())
-    assert "describes hosts, which only the service may" in refusal(
+    assert "describes hosts, but only the service may" in refusal(
         resources, fabric=inline
     )
     changed = {"fabric.allow": "[0.0.0.0/0]"}

@@ -96,7 +96,7 @@ def write_cut(
     if any(each.kind is WarningKind.COLLECTIVE_BODY for each in traces.warnings):
         raise UnsupportedTrace(
             traces.name,
-            "is the body of a custom collective; a part of it is no algorithm",
+            "is the body of a custom collective; a part of it is not an algorithm",
             "use all of its files, unchanged",
         )
     left: list[RankLeft] = []

@@ -37,7 +37,7 @@ VERBS = ("run", "simulate", "show", "report", "why", "compare", "runs", "cancel"
 
 _API = "/api/v1"
 _LIMIT_S = 180.0
-_FOLLOW = "the run goes on: see `runs` and `show {}`"
+_FOLLOW = "the run continues: see `runs` and `show {}`"
 _OPTIONS = {
     "run": {"set", "tag", "detach"},
     "simulate": {"set", "tag", "detach"},
@@ -179,7 +179,7 @@ def main(address: str, arguments: Sequence[str]) -> int:
     unknown = set(options) - _OPTIONS.get(verb, set(options))
     if unknown:
         raise ConfigError(
-            f"--{min(unknown)}", f"is no option of {verb} on a service", _USAGE
+            f"--{min(unknown)}", f"is not an option of {verb} on a service", _USAGE
         )
     match verb, words:
         case ("run" | "simulate", [path]):

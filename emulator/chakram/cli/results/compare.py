@@ -26,7 +26,7 @@ _NUMBERS_WIDTH = 52
 def compare(
     first: Annotated[
         Path,
-        typer.Argument(metavar="A", help="Baseline: a directory or file, as for B."),
+        typer.Argument(metavar="A", help="Baseline: a directory or file, like B."),
     ],
     others: Annotated[
         list[Path],

@@ -91,7 +91,7 @@ def _faults(run: Path) -> Faults:
         for each in verified.verdict.faults
     ]
     if results.incomplete and not faults:
-        return None, f"{results.incomplete}: what ended the run is not tested"
+        return None, f"{results.incomplete}: the cause of this end is not tested"
     return faults, None
 
 

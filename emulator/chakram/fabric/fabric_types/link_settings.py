@@ -178,9 +178,9 @@ class SwitchesSettings(section_of(Profile)):  # type: ignore[misc] # a made clas
     """Switch model of simulations, and of runs with modeled switches."""
 
     sonic: ConfigDb | None = Field(default=None, examples=["config_db.json"])
-    """config_db.json of a SONiC switch: a file, or its tables. Its buffers, classes,
-    marks, pauses, queues and watchdog replace those of the profile. Implies profile:
-    sonic."""
+    """config_db.json of a SONiC switch, as a file name or as its tables. Its buffers,
+    classes, marks, pauses, queues and watchdog replace those of the profile. Implies
+    profile: sonic."""
 
     @model_validator(mode="before")
     @classmethod

@@ -445,7 +445,7 @@ def _check_telemetry(fabric: NamespaceFabric) -> list[Mistake]:
     return [
         Mistake(
             location=(*where, key),
-            found="is not used in a lab, whose own switches are read",
+            found="is not used in a lab, because Chakram reads the switches of the lab",
             hint=f"remove {key}",
         )
         for key, value in (("targets", telemetry.targets), ("otlp", telemetry.otlp))

@@ -194,7 +194,11 @@ class TelemetrySettings(Model):
             found.append(("cert", "needs key, and key needs cert", "set both"))
         if target.password_env is not None and target.password_file is not None:
             found.append(
-                ("password_file", "is set beside password_env", "remove one of them")
+                (
+                    "password_file",
+                    "cannot be combined with password_env",
+                    "remove one of them",
+                )
             )
         try:
             mapping = read_mapping(target.mapping)

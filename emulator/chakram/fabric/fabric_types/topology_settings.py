@@ -448,8 +448,8 @@ class TorusShape(_ForwardingShape):
     dimensions: tuple[Annotated[Whole, Field(ge=1, le=MAX_HOSTS)], ...] = Field(
         min_length=1, max_length=6, examples=[[4, 4]]
     )
-    """Nodes in each dimension; more than 256 of all as for ring. Numbers increase
-    fastest in the first."""
+    """Nodes in each dimension. More than 256 nodes in namespaces need addressing: ipv6.
+    Numbers increase fastest in the first dimension."""
 
     @property
     def nhosts(self) -> int:

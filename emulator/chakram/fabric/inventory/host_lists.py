@@ -111,7 +111,7 @@ def _range(text: str, where: str) -> tuple[range, int]:
     """Return the numbers of a range, and the width that they are padded to."""
     found = _RANGE.fullmatch(text)
     if found is None:
-        what = f"has {_shown(text)} in brackets, which is no number or range"
+        what = f"has {_shown(text)} in brackets, which is not a number or range"
         raise ConfigError(where, what, _HINT)
     low, high = found[1], found[2] or found[1]
     if int(high) < int(low):

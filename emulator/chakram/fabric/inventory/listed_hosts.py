@@ -20,7 +20,7 @@ _ANSIBLE = re.compile(r"\[[A-Za-z_].*\]|---|[A-Za-z_][\w.-]*:|\S+\s.*\bansible_\
 """Lines of Ansible's own inventories, in INI and in YAML."""
 _MEMBERS = 4
 _SUFFIXES = (".ini", ".json", ".toml", ".txt", ".yaml", ".yml")
-"""Endings of files, which are no hosts even if the file does not exist."""
+"""Endings of file names. Such names are not hosts, even if the file is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def listed_hosts(text: str, *, group: str | None = None) -> list[ListedHost]:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a file exists; a long host list is no possible file name."""
+    """Return whether a file exists. A long host list cannot be a file name."""
     try:
         return path.is_file()
     except OSError:
@@ -105,7 +105,7 @@ def _of_hostfile(data: bytes, source: str) -> Iterator[ListedHost]:
             if name in lines:
                 raise ConfigError(
                     where,
-                    f"names host {name} again, as line {lines[name]} does",
+                    f"names host {name} again, after line {lines[name]}",
                     f"name each host once: sort -u {source}",
                 )
             lines[name] = number

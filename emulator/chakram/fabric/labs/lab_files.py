@@ -43,7 +43,7 @@ class Holder:
 
     @property
     def alive(self) -> bool:
-        """Whether that process still runs."""
+        """Whether this process is still running."""
         return is_alive(self.pid, self.start_ticks)
 
 

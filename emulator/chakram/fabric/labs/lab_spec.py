@@ -123,8 +123,8 @@ class LabSpec:
     def model_interfaces(self) -> dict[str, str]:
         """Return the interface of each host in the namespace of modeled switches.
 
-        An interface has the name of its host, or ``port`` and a number if that is no
-        valid name of an interface.
+        An interface has the name of its host, or ``port`` and a number if that name is
+        not a valid interface name.
         """
         hosts = frozenset(self.topology.hosts)
         names: dict[str, str] = {}

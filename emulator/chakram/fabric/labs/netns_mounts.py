@@ -135,7 +135,7 @@ class MarkedName:
 
     @property
     def in_use(self) -> bool:
-        """Whether the holder of its lab still runs."""
+        """Whether the holder of its lab is still running."""
         return is_alive(self.holder_pid, self.holder_start_ticks)
 
 
@@ -264,7 +264,7 @@ def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
         Whether there was anything to remove.
 
     Raises:
-        FabricError: If the lab's holder still runs.
+        FabricError: If the lab's holder is still running.
     """
     directory = lab_directory(lab, root)
     if not directory.exists():

@@ -372,7 +372,7 @@ class RunData:
         row_of[order] = np.arange(len(order))
         capacity = np.array([rates[port][1] for port in order]) * self.bin_ns / 8e9
         if self.manifest.nics:
-            return "RDMA NICs do not tell their load over time"
+            return "RDMA NICs do not report their load over time"
         sampled = self._sampled_nics(row_of, len(order))
         if sampled is None and not (self.flows["packets"] > 0).any():
             return "no flow was recorded"

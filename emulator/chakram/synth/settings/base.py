@@ -116,7 +116,7 @@ class Routing(Model):
         None
     ) = None
     """Bytes of an activation sent to experts. Default: 1 for deepseek-v3 (FP8, plus
-    scales), else bytes_per_element, as for results."""
+    scales), else bytes_per_element, which also applies to results."""
     nodes: Annotated[int, Field(strict=True, ge=0, le=1 << 16)] | None = None
     """Maximum nodes for the experts of a token, which each receive it once; 0: no
     limit. Default: 4 for deepseek-v3 if ranks_per_node divides ep and law is not

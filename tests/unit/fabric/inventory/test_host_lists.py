@@ -45,7 +45,7 @@ def test_lists_are_expanded_in_order(text: str, names: list[str]) -> None:
         ("n[1-2", "a '[' without a ']'"),
         ("n1-2]", "a ']' without a '['"),
         ("n[1-[2]]", "a '[' within brackets"),
-        ("gpu-[a,b]", "'a' in brackets, which is no number"),
+        ("gpu-[a,b]", "'a' in brackets, which is not a number"),
         ("tux[0x1]", "'0x1' in brackets"),
         ("n[]", "'' in brackets"),
         ("n[1-10/3]", "'1-10/3' in brackets"),

@@ -119,7 +119,7 @@ def ansible(**changed: Any) -> str:
 
 MALFORMED = [
     ("hostfile", "gpu01\ngpu02 slots=many\n", "line 2", "'slots=many' after the host"),
-    ("hostfile", "gpu01\n\ngpu01 slots=1\n", "line 3", "as line 1 does"),
+    ("hostfile", "gpu01\n\ngpu01 slots=1\n", "line 3", "again, after line 1"),
     ("hostfile", "gpu[01\n", "line 1", "without a ']'"),
     ("hostfile", "gpu01 gpu02\n", "line 1", "'gpu02' after the host"),
     ("hostfile", "# none\n", "hostfile", "names no host"),

@@ -612,7 +612,7 @@ def test_a_damaged_result_is_none(tmp_path: Path, gone: str) -> None:
     del outcome["document"][gone]
     path.write_text(json.dumps(outcome))
     assert kept_outcome(folder, run) is None
-    assert reason_of(folder, run) == "its file is damaged; sweep again"
+    assert reason_of(folder, run) == "its file is damaged; run the sweep again"
 
 
 @pytest.mark.parametrize(
