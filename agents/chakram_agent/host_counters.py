@@ -73,7 +73,7 @@ def read_host_counters(ports: Iterable[PortPlan]) -> dict[str, int]:
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     """Return the increase of counters, and gauges (``cpu_*_khz``) unchanged.
 
-    Counters that went back, or that report errors as numbers of 64 bits, are left out.
+    Counters that decreased, or that report errors as numbers of 64 bits, are left out.
     So are counters of drivers beyond a limit, first those that did not increase: some
     drivers list the counters of a hundred rings before those of the port.
     """

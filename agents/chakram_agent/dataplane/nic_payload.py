@@ -67,7 +67,7 @@ class PayloadLayout:
 
     @property
     def scratch_offset(self) -> int:
-        """Where payload that is not verified goes."""
+        """Offset of the room for payload that is not verified."""
         return len(pattern())
 
     def slot_offset(self, index: int, slot: int) -> int:

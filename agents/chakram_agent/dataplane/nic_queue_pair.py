@@ -60,7 +60,7 @@ class NicQueuePair:
     """Messages of the posted pieces, and whether the piece is their last."""
     received: int = 0
     received_bytes: int = 0
-    """Of the message that arrives."""
+    """Bytes of the arriving message that have arrived."""
     consumed: int = 0
     next_slot: int = 0
     """Slot of the next receive of a SEND."""

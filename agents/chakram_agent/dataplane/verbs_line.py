@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class VerbsPort(Port):
-    """A port whose packets are those of the NIC, so that it only waits and ends."""
+    """A port without packets, because the NIC sends and receives them."""
 
     def __init__(self, engine: VerbsEngine) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What keeps the wall clock of a host right, and how well: chrony, or PTP.
+"""Synchronization of a host's wall clock by chrony or PTP, and its accuracy.
 
 Times of a run are those of monotonic clocks, which pings compare.  The wall clocks of
 the hosts are a second source: if chrony bounds the error of two wall clocks, pings must
@@ -37,7 +37,7 @@ class TimeSource:
 
 
 def parse_tracking(text: str) -> TimeSource | None:
-    """Parse the output of ``chronyc -c tracking``.  Return None if it is no report.
+    """Parse the output of ``chronyc -c tracking``.  Return None if it is not one.
 
     The bound is the offset, the root dispersion and half the root delay, as RFC 5905
     defines the root synchronization distance.

@@ -23,9 +23,9 @@ _LEAST_RANKS = 2
 
 
 async def run_tolerantly(request: RunRequest, tolerated: int) -> RunOutcome:
-    """Run an experiment, if need be without hosts that do not start.
+    """Run an experiment, if necessary without hosts that do not start.
 
-    Ranks move to ports that other hosts have to spare. If there are too few of them,
+    Ranks move to unused ports of other hosts. If there are too few of them,
     the last job runs fewer replicas if its trace is replicated, or is left out.
 
     Args:

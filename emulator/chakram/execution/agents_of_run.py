@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _HEARD_WITHIN_S = 0.5
-"""Time within which a run hears of the end of an agent."""
+"""Time within which a run detects the end of an agent."""
 
 
 class AgentsOfRun:

@@ -529,7 +529,7 @@ class Run:
         return [*collector.banners(), *disagreements(counted, reported)]
 
     def _host_anomalies(self) -> list[str]:
-        """Return warnings about hosts of others, whose interfaces are no lab's."""
+        """Return warnings about the hosts of agents on other machines."""
         if self._experiment.fabric.on_this_machine:
             return []
         duration_ns = max(0, time.monotonic_ns() - self._began_ns)

@@ -1,4 +1,4 @@
-"""Commands on all hosts of a fabric, by any launcher: start, and how each ended."""
+"""Start of commands on all hosts of a fabric, by any launcher, and their results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PUSHED_AGENT = ("sh", "-c", _START, "chakram-agent")
 
 @dataclass(frozen=True, slots=True)
 class EndedCommand:
-    """How a command on some hosts ended.
+    """Result of a command on some hosts.
 
     Attributes:
         hosts: Names of the hosts.

@@ -1,4 +1,4 @@
-"""Counters of RDMA devices under one vocabulary.
+"""Counters of RDMA devices, under common names.
 
 Drivers name their counters differently, and count different things.  The names here are
 those of the Open Traffic Generator where it has one.  A counter that a driver does not
@@ -120,8 +120,8 @@ def counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, in
     """Return by how much the counters increased, under their `NAMES`.
 
     A counter of 32 bits may have wrapped once.  A counter that became smaller for
-    another reason was reset.  It is omitted, as are absent counters, and counters
-    with such an addend.
+    another reason was reset.  It is omitted, as are absent counters, and sums that
+    include such a counter.
     """
     known = before.keys() & after.keys()
     reset = {

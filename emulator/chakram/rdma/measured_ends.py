@@ -364,7 +364,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     """Return a JSON object.
 
     Raises:
-        ValueError: If the line is none.
+        ValueError: If the line is not a JSON object.
     """
     found = json.loads(line)
     if not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""What an RDMA NIC can send: message rate and bandwidth by size, list and queue pairs.
+"""Measurement of RDMA NICs: message rate and bandwidth by size, list and queue pairs.
 
 WRITEs go to queue pairs of the same device, where the data crosses its PCIe link twice,
 or to another host.  The last message of each list is signaled, as in the data plane.

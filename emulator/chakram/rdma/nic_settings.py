@@ -1,4 +1,4 @@
-"""Settings of RDMA NICs that decide how they treat a fabric: read, never changed.
+"""Reader of the settings of RDMA NICs that affect their traffic.
 
 Sources: sysfs of RDMA devices and, for mlx5, of NVIDIA's drivers (``ecn``, ``tc``) and
 debugfs (``cc_params``), which need root; the program ``dcb`` of iproute2 for priority

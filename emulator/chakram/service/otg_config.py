@@ -112,7 +112,7 @@ class OtgPlan:
         collectives: The collectives, which run instead of flows.
         transport: Section ``transport`` of the experiment.
         places: Places in the configuration of some keys of the experiment.
-        warnings: What is done differently.
+        warnings: Differences between the configuration and its runs.
     """
 
     locations: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The two doors of the OTG engine: REST and gRPC, as snappi's clients use them."""
+"""The two interfaces of the OTG engine: REST and gRPC, for clients of snappi."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Renderer:
         """Return a result.
 
         Args:
-            view: What to make.
+            view: View to create.
             runs: Run directories.
             folder: Folder of the job of the first one.
 

@@ -1,4 +1,4 @@
-"""Whose requests a service answers: hosts, origins, and headers of its answers."""
+"""Checks of the host and origin of requests to a service, and headers of answers."""
 
 from __future__ import annotations
 

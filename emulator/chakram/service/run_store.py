@@ -137,7 +137,7 @@ class RunStore:
         )
 
     def remove(self, run_id: str) -> None:
-        """Forget a run."""
+        """Delete a run."""
         self._execute("DELETE FROM runs WHERE id = ?", (run_id,))
 
     def waiting(self) -> list[StoredRun]:

@@ -1,4 +1,4 @@
-"""The process of a service: opens the door, and ends everything when it ends."""
+"""The process of a service, which starts and ends all its parts."""
 
 from __future__ import annotations
 

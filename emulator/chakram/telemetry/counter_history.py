@@ -99,7 +99,7 @@ class CounterHistory:
     Attributes:
         updates: Number of values that were recorded.
         gaps: Gaps so far.
-        resets: Ports and times of counters that went back.
+        resets: Ports and times of counters that decreased.
         down: Ports that are down, and since when.
         outages: Ports that were down, with both times.
         are_changes: Whether times are those of the last change of a value. Some
@@ -263,7 +263,7 @@ class CounterHistory:
         """Update a counter, unless the reading is older.
 
         Returns:
-            The counter, and whether the reading is not the same again.
+            The counter, and whether the reading is new.
         """
         key = reading.port, reading.traffic_class, reading.counter
         value = reading.value

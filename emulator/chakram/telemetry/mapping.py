@@ -139,11 +139,11 @@ class TelemetryMapping(Model):
     least_interval_ns: Time = Field(default=0, alias="least_interval")
     """The shortest interval that the switch accepts."""
     refresh_ns: Time = Field(default=0, alias="refresh")
-    """How old a counter can be when the switch sends it."""
+    """Maximum age of a counter when the switch sends it."""
     class_refresh_ns: Time | None = Field(default=None, alias="class_refresh")
-    """The same of counters of classes. Default: refresh."""
+    """The same for counters of classes. Default: refresh."""
     watermarks: Literal["cumulative", "since_last"] = "cumulative"
-    """What a watermark is: the maximum since it was cleared, or since last read."""
+    """Meaning of a watermark: the maximum since it was cleared, or since last read."""
     octets_include_fcs: bool = True
     """Whether the FCS of packets is counted in bytes."""
     bits: Literal[32, 64] = 64
@@ -338,7 +338,7 @@ def _pattern(element: str) -> re.Pattern[str]:
 
 
 def _number(value: object) -> int | None:
-    """Return a count, or None if *value* is none."""
+    """Return a count, or None if *value* is not one."""
     number: Any = value
     if isinstance(value, str):
         if not value.strip().isdecimal() or len(value) > 32:

@@ -20,7 +20,7 @@ Part = tuple[str, bool]
 
 @dataclass(slots=True)
 class _Reports:
-    """When a part was reported last, in how many rounds, and when the last began."""
+    """Time of the last report of a part, its number of rounds, and the last start."""
 
     heard_ns: int
     rounds: int = 0
@@ -60,7 +60,7 @@ class PortReports:
                 found.round_ns = now_ns
 
     def has_silent(self, now_ns: int) -> bool:
-        """Return whether others were reported several times since a part was.
+        """Return whether a part was not reported in several rounds of other parts.
 
         If this process or the switch is late, all parts are late, and a new
         subscription would not help.

@@ -69,7 +69,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtlpListener:
-    """Where switches send OTLP to.
+    """Receiver of the OTLP metrics of switches.
 
     Attributes:
         address: ``host:port`` to listen on.

@@ -1,4 +1,4 @@
-"""Which agents of a run may get a certificate: tokens, and the names they are for.
+"""Admission of the agents of a run: tokens, and the hosts that may use them.
 
 A token is an HMAC (RFC 2104) of the run's secret, so that no token can be derived from
 another. The token of a host is valid for that host alone. The token of the job is
@@ -34,7 +34,7 @@ class EnrolmentStopped(AgentError):
 
 @dataclass(slots=True, kw_only=True)
 class Enrolment:
-    """The names that may still enrol, and who has enrolled.
+    """The hosts that may still enrol, and the agents that have enrolled.
 
     Attributes:
         secret: The run's secret, from which the tokens follow.

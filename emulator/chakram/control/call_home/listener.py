@@ -86,7 +86,7 @@ class CalledAgent:
         return self._control is not None
 
     async def ping(self) -> PingTimes:
-        """Exchange one ping with the agent, beside its calls.
+        """Exchange one ping with the agent, independent of its calls.
 
         Raises:
             AgentError: If the agent does not answer.
