@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from grpc.aio import AioRpcError
 
 
-_UNTRUSTED = ("certificate_verify_failed", "hostname verification", "peer certificate")
+_UNTRUSTED = (
+    "certificate_verify_failed",
+    "hostname verification",
+    "does not match ssl server name",
+    "peer certificate",
+)
 """Phrases in gRPC's errors about rejected certificates. Versions before 1.66 use the
 last phrase."""
 
@@ -37,13 +42,14 @@ def explain(error: AioRpcError, *, target: str, tls: bool) -> tuple[str, str | N
             "the connection was lost",
             "see the agent's log; an overloaded host misses heartbeats",
         )
-    if code is not grpc.StatusCode.UNAVAILABLE:
-        return f"the call failed: {code.name} ({text})", None
+    # If the name in the target is not in the certificate, the code is UNAUTHENTICATED.
     if any(clause in lowered for clause in _UNTRUSTED):
         return (
             "its certificate is not trusted for this address",
             "create one with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
         )
+    if code is not grpc.StatusCode.UNAVAILABLE:
+        return f"the call failed: {code.name} ({text})", None
     if "handshake failed" in lowered:
         return (
             f"the TLS handshake failed ({_last_clause(text)})",

@@ -71,6 +71,12 @@ CERTS = " --tls-ca FILE --tls-cert FILE --tls-key FILE"
             "create one with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
         ),
         (
+            grpc.StatusCode.UNAUTHENTICATED,
+            "call host does not match SSL server name",
+            "its certificate is not trusted for this address",
+            "create one with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
+        ),
+        (
             grpc.StatusCode.UNAVAILABLE,
             "failed to connect: Ssl handshake failed: wrong version",
             "the TLS handshake failed (wrong version)",
