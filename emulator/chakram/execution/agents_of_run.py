@@ -168,11 +168,11 @@ async def agents_of_run(
     logs: Path | None,
     progress: Progress,
 ) -> AsyncIterator[AgentsOfRun]:
-    """Start the agents of a run, if the user wants that, until the block ends.
+    """Start the agents of a run, if requested, until the block ends.
 
     Args:
         places: The agents.
-        launch: How they are started; None: they listen already.
+        launch: Options for launching them. None: they already listen.
         allow: Prefixes that launched agents may send to; None: the fabric starts its
             agents itself.
         logs: Folder for a log of each launched agent; None: no logs.

@@ -42,7 +42,7 @@ async def survey(
 
     Args:
         places: The agents.
-        launch: How they are started; None: they listen already.
+        launch: Options for launching them. None: they already listen.
         progress: Function that shows how many agents have been started.
 
     Raises:

@@ -35,7 +35,7 @@ class RunRequest:
         plan_file: A saved plan to take the programs from, instead of the traces.
         alone: The only job to run. It keeps its placement among the other jobs. None:
             all jobs.
-        launch: How to start the agents of an external fabric; None: they listen.
+        launch: Options for launching agents. None: they already listen.
         banners: Warnings for readers of the results.
     """
 

@@ -306,7 +306,7 @@ class Run:
                 self.directory.add_link_samples(await self._samples(world))
 
     async def _open_telemetry(self, stack: AsyncExitStack, world: World) -> None:
-        """Begin to read the switches, if the experiment wants their counters."""
+        """Start to read the switches, if the experiment requests their counters."""
         if world.telemetry is None or world.topology is None:
             return
         self._progress.phase("connecting to switches")

@@ -58,7 +58,7 @@ class RunPredictions:
     progress: Progress
 
     async def predict(self, plan: Plan, world: World) -> None:
-        """Predict the times of the run, as far as the experiment wants them.
+        """Predict the times of the run that the experiment requests.
 
         Raises:
             RunFailed: If a simulated run without faults does not end.

@@ -429,7 +429,7 @@ class SwitchReader:
 
 
 def _plain(value: object) -> object:
-    """Return a fact that can be written, without characters that UTF-8 lacks."""
+    """Return a fact without characters that UTF-8 cannot encode."""
     if _is_deeper(value, _FACT_DEPTH):
         return "nested too deeply"
     text = json.dumps(value)[:_FACT_CHARACTERS]

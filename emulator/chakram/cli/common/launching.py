@@ -20,7 +20,7 @@ Launch = Annotated[
     _option(
         metavar="KIND",
         help="Start the agents of an external fabric: local, ssh, slurm or mpi. "
-        "Default: they listen already.",
+        "Default: agents already listen.",
     ),
 ]
 Listen = Annotated[
@@ -77,7 +77,7 @@ class Launching:
     tolerate: Tolerate = 0
 
     def options(self) -> LaunchOptions | None:
-        """Return how agents are to be started; None: they listen already.
+        """Return the options for launching agents, or None if agents already listen.
 
         Raises:
             ConfigError: If an option is invalid, or has no effect.
