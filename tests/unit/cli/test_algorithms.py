@@ -83,7 +83,7 @@ def test_show_counts_what_a_ring_does(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["algorithms", "show", "dissemination"]) == 0
-    assert "promise" in capsys.readouterr().out
+    assert "specifies" in capsys.readouterr().out
     assert main(["algorithms", "list"]) == 0
     assert "halving_doubling" in capsys.readouterr().out
 

@@ -174,7 +174,7 @@ def test_ports_of_several_shards_are_named_in_a_plan(
         (["jobs[0].placement={ranks_per_port: 2}"], "share port"),
         (
             ["faults={links: [{link: h0-leaf0, kind: pause_storm, classes: [3]}]}"],
-            "switches know no",
+            "switches do not support",
         ),
     ],
 )
