@@ -249,7 +249,7 @@ def test_an_agent_serves_one_controller_at_a_time(found: Hosts, tmp_path: Path) 
 
         assert refused.code == AGENT_ERROR
         assert re.fullmatch(
-            r"agent h1 .*: the agent is in use by chakram run on \S+, process "
+            r"agent h\d .*: the agent is in use by chakram run on \S+, process "
             rf"{going.process.pid} \(an agent serves one controller at a time; end "
             r"the other one\)",
             refused.sentence,

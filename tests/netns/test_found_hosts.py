@@ -102,7 +102,7 @@ def test_a_run_on_the_ports_that_were_found(tmp_path: Path) -> None:
     with two_ports(), agent(certificates) as tcp_port:
         text = chakram(
             *("hosts", "find", str(tmp_path / "hostfile"), "--agent-port", tcp_port),
-            *("--port-in", "198.18.0.0/15", "--certs", str(certificates)),
+            *("--port-in", "198.18.1.0/24", "--certs", str(certificates)),
         )
         (tmp_path / "hosts.yaml").write_text(text)
         (host,) = yaml.safe_load(text)["hosts"]

@@ -238,7 +238,7 @@ class Observer(RunObserver):
 
     def records_missing(self, agent: str, reason: str) -> None:
         """Show and keep as a banner that the last records of an agent are missing."""
-        text = f"what it recorded last is missing: {reason}"
+        text = f"its last records are missing: {reason}"
         self.agent_said(agent, "warning", text)
 
     def agent_said(self, agent: str, level: str, text: str) -> None:

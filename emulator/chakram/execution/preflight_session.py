@@ -154,7 +154,7 @@ class _Collector(RunObserver):
 
     def records_missing(self, agent: str, reason: str) -> None:
         """Record that counts are missing, so that packets would count as lost."""
-        self.lost = f"what agent {agent} recorded last is missing: {reason}"
+        self.lost = f"the last records of agent {agent} are missing: {reason}"
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """Show a message of an agent."""

@@ -88,7 +88,7 @@ def test_missing_records_are_named_above_the_results() -> None:
     observer = made(Directory([]))
     observer.records_missing("h1", "the connection was lost")
     assert observer.banners == [
-        "agent h1: what it recorded last is missing: the connection was lost"
+        "agent h1: its last records are missing: the connection was lost"
     ]
     observer.close()
 

@@ -119,7 +119,7 @@ async def test_packets_whose_counts_are_missing_do_not_count_as_lost() -> None:
             raise AgentError(self.where, "it does not answer in time")
 
     preflight = preflight_of(ProbingAgent("h0"), Busy("h1"))
-    with pytest.raises(RunFailed, match="h1 recorded last is missing: it does not"):
+    with pytest.raises(RunFailed, match="records of agent h1 are missing: it does not"):
         await preflight.run()
 
 
