@@ -194,7 +194,12 @@ def connect(
                     _initial_psn(f"{name}/{low}/{high}"),
                     _initial_psn(f"{name}/{high}/{low}"),
                 ),
-                source_port=source_ports.choose(a, b, qpns),
+                source_port=source_ports.choose(
+                    a,
+                    b,
+                    qpns,
+                    has_data=channel < CREDIT_CHANNELS and local_rate_bps is None,
+                ),
                 local_rate_bps=local_rate_bps,
             )
     is_packed = 2 * sum(map(len, tables.values())) >= PACKED_FROM
@@ -216,14 +221,20 @@ class _SourcePorts:
 
     def __init__(self, listed: Sequence[int], places: Iterable[Place]) -> None:
         self._listed = tuple(dict.fromkeys(listed))
-        self._given: dict[tuple[int, int], int] = {}
+        self._given: dict[tuple[int, int, bool], int] = {}
         shards: dict[int, set[int]] = {}
         for place in places:
             shards.setdefault(place.port.number, set()).add(place.shard)
         self._shards = {port: sorted(found) for port, found in shards.items()}
 
-    def choose(self, a: Place, b: Place, qpns: tuple[int, int]) -> int:
+    def choose(
+        self, a: Place, b: Place, qpns: tuple[int, int], *, has_data: bool
+    ) -> int:
         """Return the source port of a queue pair between *a* and *b*.
+
+        Listed ports alternate separately for queue pairs with and without data on the
+        fabric. Otherwise, grants and messages within hosts would take every second
+        port.
 
         Source ports determine paths, so the calculation ignores the shard bits of queue
         pair numbers. Flows therefore keep their paths if the number of processes
@@ -245,8 +256,9 @@ class _SourcePorts:
             return SOURCE_PORT_BASE + _of_class(
                 number, which, classes, SOURCE_PORT_POOL
             )
-        given = self._given.get((classes, which), 0)
-        self._given[classes, which] = given + 1
+        key = (classes, which, has_data)
+        given = self._given.get(key, 0)
+        self._given[key] = given + 1
         return self._listed[_of_class(given, which, classes, len(self._listed))]
 
 

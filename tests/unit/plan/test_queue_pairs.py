@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from chakram.collectives.groups import POINT_TO_POINT, ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import PlanError
+from chakram.plan.placement import PlacementOptions, place
+from chakram.plan.plan import CREDIT_CHANNELS, RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import (
     SOURCE_PORT_BASE,
@@ -21,6 +23,7 @@ from chakram.plan.queue_pairs import (
     flow_label_port,
     source_port_of,
 )
+from chakram.plan.transport import TransportPlan
 from tests.made_plans import collective, program, receive, send
 from tests.unit.plan.placing import ALL_TO_ALL, RING, make_job, make_plan, make_ports
 
@@ -223,6 +226,31 @@ def test_listed_source_ports_are_used_in_turn() -> None:
         pair.source_port for rank in plan.ranks() for pair in rank.queue_pairs
     )
     assert used == {5000: 6, 6000: 6}
+
+
+def test_listed_source_ports_alternate_among_queue_pairs_with_data_on_the_fabric() -> (
+    None
+):
+    layout = QueuePairLayout(source_ports=(5000, 6000), with_grants=True)
+    plan = place(
+        {"job": make_job(8, RING)},
+        make_ports(8),
+        {"job": PlacementOptions(local_rate_bps=0)},
+        TransportPlan(),
+        RunSettings(credits=1),
+        shards={"a0": 1},
+        run_id="r",
+        layout=layout,
+        host_of=lambda port: str(port.number // 2),
+    )
+
+    used = Counter(
+        pair.source_port
+        for rank in plan.ranks()
+        for pair in rank.queue_pairs
+        if pair.channel < CREDIT_CHANNELS and pair.local_rate_bps is None
+    )
+    assert used == {5000: 4, 6000: 4}
 
 
 @pytest.mark.parametrize(
