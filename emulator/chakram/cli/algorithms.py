@@ -109,12 +109,16 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show the steps, traffic and time bounds of an algorithm."""
-    from chakram.collectives.algorithms import algorithm_fitting, calls_of
+    from chakram.collectives.algorithms import algorithm_fitting, calls_of, chosen
+    from chakram.collectives.ops import nccl_size_bytes
     from chakram.collectives.schedule_check import check_schedule
     from chakram.user_algorithms.file_errors import refuse_problems
 
     which = _op(op) if op is not None else _op_with(name)
     nranks = nranks or 8
+    input_bytes = parse_size(size, where="--size")
+    size_bytes = nccl_size_bytes(which, input_bytes=input_bytes, nranks=nranks)
+    name = str(chosen(which, name, size_bytes=size_bytes, nranks=nranks))
     how = algorithm_fitting(which, name, nranks=nranks)
     _check_root(root, nranks)
     with calls_of(how):

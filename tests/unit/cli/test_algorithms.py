@@ -81,6 +81,17 @@ def test_show_counts_what_a_ring_does(capsys: pytest.CaptureFixture[str]) -> Non
     assert shown["ceiling_ns"] <= shown["bound_ns"]
 
 
+@pytest.mark.parametrize(
+    ("size", "algorithm"),
+    [("8KiB", "recursive_doubling"), ("1MiB", "halving_doubling"), ("2MiB", "ring")],
+)
+def test_show_chooses_what_auto_takes_for_the_size(
+    size: str, algorithm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    what = ("--op", "all_reduce", "--ranks", "4", "--size", size)
+    assert printed(capsys, "show", "auto", *what)["algorithm"] == algorithm
+
+
 def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["algorithms", "show", "dissemination"]) == 0
     assert "specifies" in capsys.readouterr().out
