@@ -18,6 +18,7 @@ from chakram.collectives.algorithms.parameters import (
 )
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Algorithm
+from chakram.foundation.errors import ScheduleError
 
 MAX_CHANNELS = 32
 MAX_CHUNKS = 256
@@ -62,7 +63,12 @@ def over_rings(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     """Return a constructor for an algorithm over several rings, each with an order."""
 
     def make(*, name: str, channels: int, chunks: int, order: Any) -> Algorithm:
-        # Use at least one channel per order.
+        if CHANNELS.default < channels < len(order):
+            raise ScheduleError(
+                f"algorithm {name[:60]}",
+                f"has {len(order)} orders for {channels} channels",
+                "remove channels: every order has one",
+            )
         return kind(
             name=name,
             channels=max(channels, len(order)),

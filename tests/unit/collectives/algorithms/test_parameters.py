@@ -82,6 +82,12 @@ def test_orders_make_channels() -> None:
     assert ways == {(0, 1), (1, 2)}
 
 
+def test_fewer_channels_than_orders_are_refused() -> None:
+    with pytest.raises(ScheduleError) as caught:
+        algorithm(AR, "ring(channels=2,order=ascending/descending/interleaved)")
+    assert "has 3 orders for 2 channels (remove channels" in str(caught.value)
+
+
 def test_rings_go_in_the_order_they_are_given() -> None:
     def way(order: str, nranks: int) -> list[int]:
         how = algorithm(CollectiveOp.ALL_GATHER, f"ring(order={order})")
