@@ -124,10 +124,13 @@ class LayerSettings:
 
     @property
     def context_bytes(self) -> int:
-        """Bytes of queries, keys and values that are sent to the ranks of the heads."""
+        """Bytes of queries, keys and values that are sent to the ranks of the heads.
+
+        Ranks with different queries of one key-value head all get that head.
+        """
         shape = self.shape
-        # Ranks share a head of keys and values if there are fewer heads than ranks.
-        lengths = shape.heads * shape.query_length + max(shape.kv_heads, self.tp) * (
+        kv_heads = max(shape.kv_heads, self.tp * self.grid.degrees["cp"])
+        lengths = shape.heads * shape.query_length + kv_heads * (
             shape.query_length + shape.value_length
         )
         return self.tokens * lengths * self.bytes_per_element // self.tp

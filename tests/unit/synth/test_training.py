@@ -147,6 +147,14 @@ def test_a_computation_that_is_too_long_or_too_large_is_refused() -> None:
         )
 
 
+def test_buckets_that_make_too_many_nodes_are_refused() -> None:
+    sizes = {"model": "gpt-3-175b", "pp": 8, "tp": 8, "dp": 2}
+    with pytest.raises(ConfigError) as caught:
+        graph("dense", bucket="1KiB", **sizes)
+    assert str(caught.value).startswith("dense: bucket: the gradients of 8 ranks fill ")
+    assert "raise it: a set has at most 20000000 nodes" in str(caught.value)
+
+
 def test_memory_may_be_slower_than_computing() -> None:
     settings = {"layers": 1, "peak": "1TFLOPS"}
     fast = {n.name: n for n in graph("dense", **settings).nodes()}
@@ -186,6 +194,13 @@ def test_tensor_parallel_ranks_gather_and_scatter() -> None:
 def test_without_sequence_parallelism_they_sum_up() -> None:
     found = traffic("dense", tp=4, dp=1, sequence_parallel=False, **MODEL)
     assert found == {("all_reduce", ACTIVATIONS, "tensor"): 2 * 4}
+
+
+def test_context_parallel_ranks_with_one_key_value_head_all_receive_it() -> None:
+    found = traffic("dense", cp=4, dp=1, kv_heads=2, **MODEL)
+    tokens, head = 8, 8
+    to_heads = tokens * (8 + 2 * 4) * head * 2
+    assert found["all_to_all", to_heads, "context"] == 2 * 2
 
 
 def test_context_parallel_ranks_exchange_tokens_for_heads() -> None:
@@ -299,6 +314,18 @@ def test_a_vocabulary_brings_embedding_output_and_loss() -> None:
     assert not {name for name in first if "output" in name or "loss" in name}
     assert not {name for name in last if "embedding" in name}
     assert {name for name in last if "output" in name}
+
+
+def test_tied_embedding_and_output_have_one_sum_of_gradients() -> None:
+    sizes = {**MODEL, "model": "gpt-3-175b", "vocabulary": 100}
+    both = ("all_reduce", 100 * 64 * 2, "data")
+    stages = ("all_reduce", 100 * 64 * 2, "embedding")
+    found = traffic("dense", dp=2, **sizes)
+    assert (found[both], found[stages]) == (1, 0)
+    for rank, expected in ((0, 1), (2, 0), (4, 1)):
+        found = traffic("dense", rank=rank, dp=2, pp=3, **sizes | {"layers": 3})
+        assert (found[both], found[stages]) == (expected, expected)
+    assert len(make("dense", dp=2, pp=3, **sizes | {"layers": 3}).graphs) == 6
 
 
 def test_tensor_parallel_experts_gather_and_scatter_their_tokens() -> None:

@@ -219,6 +219,16 @@ class TrainingTrace(ModelTrace):
             )
         traces = self.pp if self.has_alike_ranks else self.nranks
         nodes = traces * self.micro_batches * 30 * max(1, shape.layers // self.pp)
+        divided = self.nranks // (self.degrees["dp"] * self.cp)
+        bucket_bytes = self.bucket_bytes or LARGEST_SIZE_BYTES
+        gradient_bytes = shape.parameters * self.gradient_bytes
+        buckets = traces * gradient_bytes // (divided * bucket_bytes)
+        if buckets > MAX_NODES:
+            yield SynthProblem(
+                "bucket",
+                f"the gradients of {traces} ranks fill {buckets} buckets",
+                f"raise it: a set has at most {MAX_NODES} nodes",
+            )
         if nodes > MAX_NODES:
             yield SynthProblem(
                 "layers",
