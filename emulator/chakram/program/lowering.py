@@ -119,6 +119,14 @@ def lower_job(
             "has a name that is reserved for queue pairs of point-to-point messages",
             "rename the group in the trace",
         )
+    world = matching.groups.get(WORLD)
+    if options.sync_barrier and world and len(world.ranks) < len(graphs):
+        raise MatchingError(
+            f"process group {WORLD!r}",
+            f"has {len(world.ranks)} of {len(graphs)} ranks, but its name is that of "
+            "all ranks, which meet after every iteration",
+            "rename the group in the trace, or use iterations.sync: free",
+        )
     return _lowered(job_name, graphs, matching, options, warnings)
 
 

@@ -281,6 +281,16 @@ def test_a_single_rank_needs_no_barrier() -> None:
     assert result.programs[0].groups == ()
 
 
+def test_a_world_without_all_ranks_is_refused_only_for_barriers() -> None:
+    row = collective(1, group="world")
+    ranks = ([row], [row], [compute(1, duration_ns=1)])
+    with pytest.raises(MatchingError) as caught:
+        lowered(*ranks, groups={"world": (0, 1)}, sync_barrier=True)
+    assert str(caught.value).startswith("process group 'world': has 2 of 3 ranks")
+    assert "or use iterations.sync: free" in str(caught.value)
+    assert len(lowered(*ranks, groups={"world": (0, 1)}).programs) == 3
+
+
 def test_group_name_reserved_for_messages_is_refused() -> None:
     rows = [collective(1, group="p2p")]
     with pytest.raises(MatchingError, match="rename the group"):
