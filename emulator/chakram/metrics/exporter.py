@@ -144,8 +144,12 @@ def open_listener(listen: str) -> socket.socket:
         )
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise EnvironmentProblem(f"metrics.listen {listen}", str(error)) from error
+    except (OSError, UnicodeError) as error:  # a name may have empty or long parts
+        raise EnvironmentProblem(
+            f"metrics.listen {listen}",
+            f"no address is known for the name: {error}",
+            "use an address of this machine",
+        ) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.foundation.errors import ConfigError
+from chakram.foundation.errors import ConfigError, EnvironmentProblem
 from chakram.metrics.exporter import (
     BOUNDS,
     SnapshotCollector,
@@ -99,3 +99,9 @@ def test_scrape_returns_current_values() -> None:
 def test_invalid_address_and_port_are_refused(listen: str) -> None:
     with pytest.raises(ConfigError, match="is not an address with a port"):
         open_listener(listen)
+
+
+@pytest.mark.parametrize("name", ["..", "a" * 64])
+def test_names_with_empty_or_long_parts_are_refused(name: str) -> None:
+    with pytest.raises(EnvironmentProblem, match="no address is known for the name"):
+        open_listener(f"{name}:9464")
