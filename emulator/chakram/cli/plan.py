@@ -18,7 +18,7 @@ from chakram.cli.common.console_styles import Console, facts_table
 from chakram.cli.common.progress import ProgressReporter
 from chakram.foundation.errors import InputError
 from chakram.foundation.ip_addresses import IPV6
-from chakram.foundation.units import about_size, format_time
+from chakram.foundation.units import about_size, format_time, three_digits
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -194,7 +194,4 @@ def _agents(summary: PlanSummary) -> str:
 
 def _about(size_bytes: int) -> str:
     """Return a size rounded to three digits, in decimal units like those of rates."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.3g} {unit}"
-    return f"{size_bytes} B"
+    return three_digits(size_bytes, (" B", " kB", " MB", " GB", " TB", " PB"))

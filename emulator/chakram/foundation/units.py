@@ -8,6 +8,7 @@ command line and in tables.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 from chakram.foundation.errors import ConfigError
@@ -226,23 +227,26 @@ def about_size(size_bytes: int) -> str:
 
 def format_rate(rate_bps: float) -> str:
     """Return a rate with three significant digits, e.g. ``250Mbit/s``."""
-    for unit, factor in (
-        ("Tbit/s", 1e12),
-        ("Gbit/s", 1e9),
-        ("Mbit/s", 1e6),
-        ("kbit/s", 1e3),
-    ):
-        if rate_bps >= factor:
-            return f"{rate_bps / factor:.3g}{unit}"
-    return f"{rate_bps:.3g}bit/s"
+    return three_digits(rate_bps, ("bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"))
 
 
 def format_time(time_ns: float) -> str:
     """Return a time with three significant digits, e.g. ``1.25ms``."""
-    for unit, factor in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if abs(time_ns) >= factor:
-            return f"{time_ns / factor:.3g}{unit}"
-    return f"{time_ns:.3g}ns"
+    return three_digits(time_ns, ("ns", "us", "ms", "s"))
+
+
+def three_digits(value: float, units: Sequence[str]) -> str:
+    """Return *value* with three digits, without an exponent.
+
+    Each of *units* is a thousand times the one before. The first is that of *value*.
+    """
+    size = 0
+    # From here on, three digits round up to 1000.
+    while abs(value) >= 999.5 and size < len(units) - 1:
+        value /= 1000
+        size += 1
+    text = f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+    return f"{text}{units[size]}"
 
 
 def format_share(share: float) -> str:

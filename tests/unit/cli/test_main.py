@@ -168,6 +168,26 @@ def test_ports_of_several_shards_are_named_in_a_plan(
 
 
 @pytest.mark.parametrize(
+    ("size", "traffic"), [("499.8MB", "1 GB"), ("900GB", "1.8 TB")]
+)
+def test_the_traffic_of_a_plan_has_no_exponent(
+    size: str, traffic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_text(
+        "version: 1\n"
+        "name: large\n"
+        "jobs:\n"
+        "  - name: a\n"
+        f"    trace: {{synth: permutation, ranks: 2, size: {size}}}\n"
+        "fabric: {kind: loopback}\n"
+    )
+    assert main(["plan", str(path)]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert f"traffic {traffic} per iteration, 4 messages" in lines
+
+
+@pytest.mark.parametrize(
     ("changes", "refusal"),
     [
         ([], None),

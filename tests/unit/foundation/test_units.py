@@ -127,6 +127,12 @@ def test_invalid_ratio_is_reported(text: str, wanted: str) -> None:
         (format_time(2e9), "2s"),
         (format_time(-1500), "-1.5us"),
         (format_time(15), "15ns"),
+        (format_time(999_499), "999us"),
+        (format_time(999_600), "1ms"),
+        (format_time(-999_600), "-1ms"),
+        (format_time(3.6e12), "3600s"),
+        (format_rate(999.6e9), "1Tbit/s"),
+        (format_rate(1.2e15), "1200Tbit/s"),
     ],
 )
 def test_quantities_are_written_with_units(text: str, wanted: str) -> None:
