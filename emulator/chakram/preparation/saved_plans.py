@@ -72,6 +72,8 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
         raise PlanError(
             error.where, f"would not be readable: {error.found}", _READ_TRACES
         ) from None
+    if path.exists() and not path.is_file():  # the new file would replace a device
+        raise PlanError(str(path), "is not a file", "choose another place")
     temporary = path.with_name(f"{path.name}.part")
     try:
         # Concurrent readers see the old file or the new one.

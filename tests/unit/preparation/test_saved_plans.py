@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -255,6 +256,16 @@ def test_plan_that_cannot_be_read_back_is_not_written(folder: Path) -> None:
     with pytest.raises(PlanError, match="would not be readable: 288966002 members"):
         save_plan(folder / "p.plan", experiment, [job])
     assert not list(folder.glob("p.plan*"))
+
+
+def test_a_plan_does_not_replace_folders_and_pipes(folder: Path) -> None:
+    experiment = experiment_in(folder)
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    for place in (Path(), folder, pipe):
+        with pytest.raises(PlanError, match="is not a file"):
+            save_plan(place, experiment, load_jobs(experiment))
+    assert pipe.is_fifo()
 
 
 def test_failure_to_write_a_plan_is_reported(folder: Path) -> None:

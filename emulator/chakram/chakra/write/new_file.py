@@ -23,10 +23,13 @@ def refuse_existing(path: Path, *, force: bool) -> None:
     """Refuse to overwrite an existing path.
 
     Raises:
-        RunDirectoryError: If *path* is a folder, or is a file and *force* is false.
+        RunDirectoryError: If *path* is a folder or device, or is a file and *force* is
+            false.
     """
     if path.is_dir():
         raise RunDirectoryError(str(path), "is a folder", "choose a file name in it")
+    if path.exists() and not path.is_file():
+        raise RunDirectoryError(str(path), "is not a file", _HINT)
     if path.exists() and not force:
         raise RunDirectoryError(
             str(path),

@@ -63,3 +63,14 @@ def test_unwritable_location_raises_our_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(RunDirectoryError, match="cannot be written"):
         write(tmp_path / "file" / "a", b"x")
+
+
+def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with (
+        pytest.raises(RunDirectoryError, match="is not a file"),
+        new_file(pipe, force=True),
+    ):
+        pass
+    assert pipe.is_fifo()
