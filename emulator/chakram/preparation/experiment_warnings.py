@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.collectives.ops import ROOTED
 from chakram.foundation.units import about_size, format_size, format_time
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.roce.congestion import CONTROLS
@@ -11,10 +12,16 @@ from chakram.roce.opcodes import RNR_TIMER_NS
 from chakram.switch.headroom import LinkEnd, ns3_overrun_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chakram.config.experiment import Experiment
     from chakram.plan.transport import TransportPlan
+    from chakram.settings.quantities import Model
     from chakram.topology.topology import Link
 
+
+_OF_LAWS = ("share", "target", "period", "length", "sigma")
+"""Keys of routing that need a law."""
 
 _LOSSY = frozenset({"down", "flap", "loss", "corruption"})
 """Kinds of link faults that lose packets."""
@@ -56,7 +63,24 @@ def _unused_key_warnings(experiment: Experiment) -> list[str]:
             for key, (value, needed) in unused.items()
             if value is not None and not used[needed]
         ]
+        warnings += [f"jobs[{index}].trace.{each}" for each in _unused_in(job.trace)]
     return warnings
+
+
+def _unused_in(trace: Model) -> Iterator[str]:
+    """Yield the keys of a synthetic trace that have no effect with other keys."""
+    routing = getattr(trace, "routing", None)
+    written = set() if routing is None else routing.model_fields_set
+    # A sweep may write law: balanced beside the keys of other laws.
+    for key in _OF_LAWS if "law" not in written else ():
+        if key in written:
+            yield f"routing.{key}: has no effect without law"
+    for number, stream in enumerate(getattr(trace, "streams", ())):
+        default = type(stream).model_fields["size_bytes"].default
+        if stream.size_bytes != default and (stream.sizes_bytes or stream.splits):
+            yield f"streams[{number}].size: has no effect with sizes or splits"
+        if stream.root and stream.op not in ROOTED:
+            yield f"streams[{number}].root: has no effect on {stream.op}"
 
 
 def _dilation_warnings(experiment: Experiment) -> list[str]:

@@ -93,6 +93,31 @@ def test_keys_that_need_another_key_are_warned_about() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("trace", "unused"),
+    [
+        ("synth: moe, ranks: 4, ep: 4, dp: 1, routing: {share: 0.4, target: 1}", 2),
+        ("synth: moe, ranks: 4, ep: 4, dp: 1, routing: {law: balanced, target: 1}", 0),
+        ("synth: collectives, ranks: 4, streams: [{op: reduce, root: 1}]", 0),
+        ("synth: collectives, ranks: 4, streams: [{op: all_reduce, root: 1}]", 1),
+        (
+            "synth: collectives, ranks: 4, "
+            "streams: [{op: all_reduce, size: 2KiB, sizes: [4KiB]}]",
+            1,
+        ),
+    ],
+)
+def test_keys_of_synthetic_traces_without_effect_are_warned_about(
+    trace: str, unused: int
+) -> None:
+    text = EXPERIMENT.format(
+        compute="roofline", path="skip", queue=1 << 20, addressing="ipv4"
+    ).replace("synth: incast, ranks: 4", trace)
+    warnings = resolve(parse_experiment(text)).warnings()
+    assert len(warnings) == unused
+    assert all(each.startswith("jobs[0].trace.") for each in warnings)
+
+
 def test_packets_of_ipv6_need_longer_queues() -> None:
     assert told(queue=4096 + 58) == []
     assert told(queue=4096 + 78, addressing="ipv6") == []
