@@ -75,6 +75,14 @@ def test_copies_have_the_programs_of_their_own_traces(seed: int) -> None:
     assert alike.warnings == explicit.warnings
 
 
+def test_copies_with_a_tied_embedding_have_the_programs_of_their_own_traces() -> None:
+    settings = {"synth": "dense", "model": "gpt-3-175b", "vocabulary": 100, "heads": 4}
+    sizes = {"layers": 3, "hidden": 64, "sequence": 32, "tp": 2, "pp": 3, "dp": 2}
+    order = ["dp", "pp", "tp", "cp", "ep", "fsdp"]
+    explicit, alike = both({**settings, **sizes, "rank_order": order})
+    assert alike.programs == explicit.programs
+
+
 @pytest.mark.parametrize(
     "changes",
     [
