@@ -126,6 +126,7 @@ class ResolvedRun:
         plan = with_plug_ins(plan, experiment)
         if alone is not None:
             plan = job_alone(plan, alone)
+        self._refuse_endless(plan, hosts)
         problems = check_plan(plan)
         if problems:
             raise PlanError.of_problems(f"plan {run_id}", problems)
@@ -138,6 +139,27 @@ class ResolvedRun:
             return lambda port: port.agent
         switch_of = {host: topology.switch_of(host) for host in topology.hosts}
         return lambda port: switch_of.get(port.host, port.agent)
+
+    def _refuse_endless(self, plan: Plan, hosts: Sequence[str]) -> None:
+        """Refuse background jobs that would repeat forever at one time."""
+        settings = plan.agents[0].settings
+        for job in self.jobs:
+            ranks = (each for each in plan.ranks() if each.program.job == job.name)
+            if (
+                settings.of(job.name).is_background
+                and settings.of(job.name).order == "dependencies"
+                and not settings.gap_ns
+                and job.placement.local_rate_bps == 0
+                and not any(each.columns.compute_ns for each in job.programs)
+                and len({hosts[rank.port] for rank in ranks}) == 1
+            ):
+                raise PlanError(
+                    f"job {job.name}",
+                    "repeats until others end, but takes no time: its messages stay "
+                    "within one host, and it does not compute",
+                    "set placement.local_rate, a number of repetitions, or "
+                    "placement.same_host: fabric",
+                )
 
     def _check_packet_faults(self) -> None:
         """Refuse packet faults for ranks or groups that do not exist."""

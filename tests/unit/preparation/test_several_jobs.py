@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.foundation.errors import ConfigError
+from chakram.foundation.errors import ConfigError, PlanError
 from chakram.plan.plan import JobSettings
 from chakram.plan.plan_check import check_plan
 from chakram.preparation.job_loading import load_jobs
@@ -115,3 +115,24 @@ def test_at_least_one_job_must_end() -> None:
     text = EXPERIMENT.replace("layers: 1}", "layers: 1}\n    repeat: until_others_end")
     with pytest.raises(ConfigError, match="so no job ends"):
         parse_experiment(text)
+
+
+def test_a_background_job_that_takes_no_time_is_refused() -> None:
+    def planned(text: str) -> None:
+        experiment = parse_experiment(text)
+        planned_run(experiment, load_jobs(experiment), "r")
+
+    text = TWO_JOBS.replace(
+        "placement: {pattern: random}",
+        "compute: {from: none}\n    placement: {ranks_per_port: 2, same_host: skip}",
+    )
+    with pytest.raises(PlanError) as caught:
+        planned(text)
+    assert str(caught.value).startswith("job c: repeats until others end, but takes no")
+    for changed in (
+        text.replace("same_host: skip", "same_host: skip, local_rate: 1Gbit"),
+        text.replace("repeat: until_others_end", "repeat: 2"),
+        text.replace("ranks_per_port: 2, ", ""),
+        text.replace("{from: none}", "{from: trace}"),
+    ):
+        planned(changed)
