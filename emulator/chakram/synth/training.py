@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.grid import DIMENSIONS, GroupTable, RankGrid
+from chakram.synth.grid import GroupTable, RankGrid
 from chakram.synth.layer_settings import LayerSettings
 from chakram.synth.layers import (
     CONTEXT,

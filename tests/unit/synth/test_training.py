@@ -212,9 +212,9 @@ def test_context_parallel_ranks_exchange_tokens_for_heads() -> None:
         ("all_to_all", tokens * 8 * head * 2, "context"): 2 * 2,
         ("all_reduce", weights * 2, "data"): 2,
     }
-    # Each tensor-parallel rank has a head of keys and values.
+    # Both ranks of a context-parallel group receive its one head of keys and values.
     found = traffic("dense", tp=4, cp=2, dp=1, kv_heads=2, **MODEL)
-    assert found["all_to_all", tokens * (2 + 2 * 1) * head * 2, "context"] == 2 * 2
+    assert found["all_to_all", tokens * (2 + 2 * 2) * head * 2, "context"] == 2 * 2
 
 
 def test_stages_send_activations_forward_and_gradients_back() -> None:
