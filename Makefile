@@ -43,7 +43,7 @@ PURE_TESTS := tests/unit tests/property tests/golden
 SYSTEM_TESTS := tests/interop tests/e2e tests/netns tests/integration
 IN_PARALLEL := -n auto --dist worksteal
 APART = $(shell tests/isolated-python --may && echo --dist loadfile \
-	--tx '4*popen//python=$(CURDIR)/tests/isolated-python')
+	--tx '3*popen//python=$(CURDIR)/tests/isolated-python')
 
 # Tests that use hot modules run a second time, uncompiled, except for slow ones.
 HOT_TESTS = $(shell $(BIN)/python tools/hot_tests.py)
