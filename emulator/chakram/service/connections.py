@@ -21,8 +21,11 @@ _SHUTDOWN_S = 3.0
 def limit_tls(loop: asyncio.AbstractEventLoop) -> None:
     """Limit the times for which later TLS servers of a loop wait for clients.
 
-    Uvicorn does not set these limits.
+    Args:
+        loop: The loop of the service.
     """
+    # Uvicorn creates its server by this method, and passes it no limits. Only this
+    # loop, which belongs to the service, gets them.
     loop.create_server = partial(  # type: ignore[method-assign]
         loop.create_server,
         ssl_handshake_timeout=REQUEST_S,
@@ -41,6 +44,7 @@ class Connection(H11Protocol):
     _room: ClassVar[WaitingRoom[Connection]] = WaitingRoom(lambda _: True)
     _timer: asyncio.TimerHandle | None = None
 
+    # Uvicorn narrows the type of the transport, too.
     def connection_made(  # type: ignore[override]
         self, transport: asyncio.Transport
     ) -> None:
