@@ -23,7 +23,9 @@ async def call_all(
     """Return the results of a call for each of *items*, in their order.
 
     After an error, no further call begins. Calls that have begun end by themselves: an
-    agent whose session is canceled while it begins would be busy for a moment.
+    agent whose session is canceled while it begins would be busy for a moment. If
+    several of them fail, the order of the items decides which error is raised, so that
+    a mistake is reported in the same words each time.
 
     Args:
         call: Called with an item.
@@ -31,22 +33,23 @@ async def call_all(
         at_once: Maximum number of calls at the same time.
 
     Raises:
-        Exception: The first error of a call.
+        Exception: The error of the first item whose call failed.
     """
     gate = asyncio.Semaphore(at_once)
-    errors: list[BaseException] = []
+    errors: dict[int, BaseException] = {}
 
-    async def call_one(item: _T) -> _Result:
+    async def call_one(at: int, item: _T) -> _Result:
         async with gate:
             if errors:
-                raise errors[0]
+                raise errors[min(errors)]
             try:
                 return await call(item)
             except BaseException as error:
-                errors.append(error)
+                errors[at] = error
                 raise
 
-    results = await asyncio.gather(*map(call_one, items), return_exceptions=True)
+    calls = (call_one(at, item) for at, item in enumerate(items))
+    results = await asyncio.gather(*calls, return_exceptions=True)
     if errors:
-        raise errors[0]
+        raise errors[min(errors)]
     return cast("list[_Result]", results)

@@ -45,7 +45,7 @@ async def test_calls_run_at_the_same_time_up_to_a_limit() -> None:
 
 
 @pytest.mark.asyncio
-async def test_after_the_first_error_calls_end_and_none_begins() -> None:
+async def test_after_an_error_calls_end_and_none_begins() -> None:
     begun: list[int] = []
     ended: list[int] = []
 
@@ -60,7 +60,7 @@ async def test_after_the_first_error_calls_end_and_none_begins() -> None:
         if number == 0:
             raise AgentError("agent h0", "it does not answer, either")
 
-    with pytest.raises(AgentError, match="agent h1: it does not answer"):
+    with pytest.raises(AgentError, match="agent h0: it does not answer, either"):
         await call_all(call, range(9), at_once=3)
     assert begun == [0, 1, 2]
     assert ended == [0, 2]
