@@ -86,7 +86,7 @@ class _Arrived(NamedTuple):
 _NOTHING = _Arrived(0.0, 0, 0)
 
 _Key = tuple[int, int, int]
-"""Sender, receiver and source port of a flow."""
+"""Numbers of the sending and receiving ports of a flow, and its source port."""
 
 _Path = tuple[tuple[PortRef, int], ...]
 """Egress ports toward other switches, each with its index among the next hops."""
@@ -119,7 +119,8 @@ def _flows(
             near = ends.get((job, rank.program.rank, pair.qpn), _NOTHING)
             far = ends.get((job, pair.peer_rank, pair.remote_qpn), _NOTHING)
             nbytes = (near.payload + _DATA_HEADER) * far.data + _ACK_FRAME * far.acks
-            yield (sender, receiver, pair.source_port), nbytes, between[first, last]
+            key = ports[sender].number, ports[receiver].number, pair.source_port
+            yield key, nbytes, between[first, last]
 
 
 def _paths(topology: Topology, switch: str, target: str) -> Iterator[_Path]:

@@ -112,8 +112,8 @@ def _flows(run: Rerun) -> list[_SentFlow]:
             if pair.local_rate_bps is not None or receiver is None:
                 continue
             flow = Flow(
-                sender=sender,
-                receiver=receiver,
+                sender=ports[sender].number,
+                receiver=ports[receiver].number,
                 source=ports[sender].address,
                 destination=pair.remote_address,
                 source_port=pair.source_port,

@@ -85,8 +85,8 @@ class Router:
         host, target = sender.host, self._ports[receiver].host
         choose = self._ecmp.chooser(
             Flow(
-                sender=source,
-                receiver=receiver,
+                sender=sender.number,
+                receiver=self._ports[receiver].number,
                 source=sender.address,
                 destination=address,
                 source_port=source_port,

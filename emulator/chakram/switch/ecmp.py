@@ -30,8 +30,8 @@ class Flow(NamedTuple):
     """Identity of a flow.
 
     Attributes:
-        sender: Index of the sending port.
-        receiver: Index of the receiving port.
+        sender: Number of the sending port in its plan.
+        receiver: Number of the receiving port.
         source: Address of the sender.
         destination: Address of the receiver.
         source_port: UDP port of the sender.
@@ -144,8 +144,8 @@ class AssignedPaths:
     """Next hops that are given for each flow.
 
     Attributes:
-        next_hops: Index of the next hop by switch number, for each flow: sender,
-            receiver and source port.
+        next_hops: Index of the next hop by switch number, for each flow: numbers of
+            its sending and receiving ports, and its source port.
     """
 
     next_hops: Mapping[tuple[int, int, int], Mapping[int, int]] = field(hash=False)

@@ -15,6 +15,7 @@ cdef class FlowRoutes:
     cdef long long[::1] _receivers
     cdef long long[::1] _entries
     cdef long long[::1] _nodes
+    cdef long long[::1] _numbers
     cdef object _router
     cdef list _destinations
     cdef object _ports
@@ -23,6 +24,7 @@ cdef class FlowRoutes:
 
     @cython.locals(
         receiver="long long", entry="long long", node="long long", number="long long",
+        near="long long", far="long long",
     )
     cpdef tuple find(
         self, long long source, long long destination, long long source_port

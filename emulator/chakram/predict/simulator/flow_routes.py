@@ -50,6 +50,7 @@ class FlowRoutes:
         "_firsts",
         "_forwarding",
         "_nodes",
+        "_numbers",
         "_ports",
         "_receivers",
         "_router",
@@ -86,6 +87,7 @@ class FlowRoutes:
         )
         self._firsts = array("q", accumulate(map(len, self._destinations), initial=0))
         # For each port, the node of its host and the node of the first switch.
+        self._numbers = array("q", [port.number for port in ports])
         self._nodes = array("q", [fabric.node(port.host) for port in ports])
         self._entries = array(
             "q",
@@ -118,8 +120,9 @@ class FlowRoutes:
             self._router.receiver(source, *self._destinations[source][destination])
         node = self._nodes[receiver]
         if self._drawn is not None:
+            near, far = self._numbers[source], self._numbers[receiver]
             number = self._forwarding.add_drawn_flow(
-                entry, node, flow_hash(self._drawn.seed, source, receiver, source_port)
+                entry, node, flow_hash(self._drawn.seed, near, far, source_port)
             )
         else:
             number = self._add_flow(source, destination, receiver, source_port)
@@ -135,8 +138,8 @@ class FlowRoutes:
         """Add a flow whose path depends on a header hash, and return its number."""
         address, udp_port = self._destinations[source][destination]
         flow = Flow(
-            sender=source,
-            receiver=receiver,
+            sender=self._numbers[source],
+            receiver=self._numbers[receiver],
             source=self._ports[source].address,
             destination=address,
             source_port=source_port,

@@ -8,6 +8,7 @@ import pytest
 
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
+from chakram.plan.isolated_collective import job_alone
 from chakram.plan.plan import Plan
 from chakram.plan.queue_pairs import ClassRule, QueuePairLayout
 from chakram.plan.transport import TransportPlan
@@ -32,6 +33,25 @@ from tests.support import fewer
 
 LINE = 10**10
 SIZE = 1 << 20
+
+
+def test_a_job_alone_takes_the_paths_that_it_takes_beside_others() -> None:
+    # The first job stays on its leaf, so only the other one uses uplinks.
+    topology = clos(2, 4, 8, LINE, LINE)
+    rows = [collective("all_to_all", SIZE // 16)]
+    programs = [
+        program(rank, world_group(nranks), rows, job=job)
+        for job, nranks in (("local", 4), ("wide", 8))
+        for rank in range(nranks)
+    ]
+    plan = make_plan(programs, topology, first_ports={"wide": 4})
+
+    def uplinks(plan: Plan) -> dict[str, int]:
+        sent = simulate_plan(plan, topology).link_bytes
+        return {end: sent[end] for end in sent if end.startswith("spine")}
+
+    assert len(set(uplinks(plan).values())) > 1
+    assert uplinks(job_alone(plan, "wide")) == uplinks(plan)
 
 
 def incast(
