@@ -48,7 +48,8 @@ APART = $(shell tests/isolated-python --may && echo --dist loadfile \
 # Tests that use hot modules run a second time, uncompiled, except for slow ones.
 HOT_TESTS = $(shell $(BIN)/python tools/hot_tests.py)
 
-# Each benchmark once, with small sizes and without limits, to check that it runs.
+# Each benchmark once, with small sizes and without limits, to check that it runs. Other
+# tests may run beside it, as no time is compared.
 BRIEF_BENCHMARKS = CHAKRAM_BENCH=brief $(BIN)/python -m pytest $(APART) \
 	--dist worksteal $(PYTEST_ARGS) -m bench tests/bench
 
@@ -81,14 +82,15 @@ build: $(INSTALLED) ## Compile the hot modules in place (only what changed)
 
 .PHONY: test
 test: packages $(TOOLS) build ## Run all tests compiled, then those of hot modules uncompiled
-	@if $(CAN_COMPILE); then set -x; \
+	@if $(CAN_COMPILE); then set -x; trap wait EXIT; \
 		export CHAKRAM_COMPILED=require; \
 		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(PURE_TESTS); \
 		$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS) $(SYSTEM_TESTS); \
-		$(BRIEF_BENCHMARKS); \
-		export CHAKRAM_COMPILED=off; \
-		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) \
+		$(BRIEF_BENCHMARKS) >build/benchmarks.log 2>&1 & benchmarks=$$!; \
+		CHAKRAM_COMPILED=off $(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) \
 			-m 'not slow' $(HOT_TESTS); \
+		wait $$benchmarks || { cat build/benchmarks.log; exit 1; }; \
+		cat build/benchmarks.log; \
 	else \
 		echo "no C compiler, or no Python headers: testing the plain modules only"; \
 		export CHAKRAM_COMPILED=auto; \

@@ -65,7 +65,7 @@ def both(settings: dict[str, Any], **options: Any) -> tuple[LoweredJob, LoweredJ
 
 
 # The plain form takes seconds for each.
-@pytest.mark.parametrize("seed", range(24 if status().is_compiled() else 3))
+@pytest.mark.parametrize("seed", range(12 if status().is_compiled() else 3))
 def test_copies_have_the_programs_of_their_own_traces(seed: int) -> None:
     explicit, alike = both(drawn(seed), sync_barrier=seed % 2 == 0)
     assert len(alike.programs) == len(explicit.programs)
