@@ -90,6 +90,24 @@ def test_a_run_starts_its_agents_and_ends_them(lab: HostLab, experiment: Path) -
     assert "n9: has no log" in lab.chakram("logs", str(run), "n9", expected=2).stderr
 
 
+def test_a_sweep_starts_the_agents_of_each_cell(lab: HostLab, experiment: Path) -> None:
+    suite = experiment.parent / "suite.yaml"
+    suite.write_text(
+        "{version: 1, name: sizes, base: experiment.yaml, world: run, matrix: "
+        "{transport.window: [32KiB, 64KiB]}}"
+    )
+    out = experiment.parent / "swept"
+    given = ["sweep", str(suite), "--out", str(out), *launch(lab), "--json"]
+    results = json.loads(lab.chakram(*given).stdout)
+    assert (results["missing"], results["failed"]) == (0, [])
+    assert lab.agents() == []
+    for cell in ("0000", "0001"):
+        (run,) = (out / "runs" / cell).iterdir()
+        agents = json.loads((run / "run.json").read_text())["agents"]
+        launchers = {each["launcher"] for each in agents.values()}
+        assert launchers == {"ssh from 10.77.0.254"}
+
+
 def test_no_token_is_visible(lab: HostLab, experiment: Path) -> None:
     """Neither arguments nor environments of processes nor files have the token."""
     runs = experiment.parent / "visible"

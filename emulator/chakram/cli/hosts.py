@@ -282,7 +282,7 @@ def check(
 
     found = read_inventory(inventory)
     launch = launching.options()
-    names = options.allocated_hosts(launch)
+    names = launch.allocated_hosts() if launch else None
     hosts = [host for host in found.hosts if names is None or host.name in names]
     if not hosts:
         raise ConfigError(

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.common import options
+from chakram.cli.common.launching import Launching
+from chakram.cli.common.option_groups import with_options
 from chakram.foundation.errors import ConfigError, RunFailed
 from chakram.foundation.platform_support import require_linux
 
 if TYPE_CHECKING:
     from chakram.config.suite import Plan
+    from chakram.launch.launched_agents import LaunchOptions
     from chakram.sweep.folder import CellRun, Outcome
     from chakram.sweep.tables import CellResult
 
 
+@with_options("launching", Launching)
 def sweep(
     suite: Annotated[Path, typer.Argument(metavar="SUITE.yaml", help="Suite file.")],
     out: Annotated[
@@ -51,6 +55,8 @@ def sweep(
     listed: Annotated[
         bool, typer.Option("--list", help="Run nothing; list the cells.")
     ] = False,
+    *,
+    launching: Launching,
     wide: options.Wide = False,
     as_json: options.Json = False,
 ) -> None:
@@ -63,6 +69,7 @@ def sweep(
     from chakram.sweep import folder as sweep_folder
     from chakram.sweep.runner import shard
 
+    launch = launching.options()
     plan = load_suite(suite)
     folder = out or Path("sweeps") / plan.suite.name
     runs = sweep_folder.cell_runs(plan, folder)
@@ -72,10 +79,18 @@ def sweep(
         return
     if not merge and any(run.world != "simulate" for run in chosen):
         require_linux("chakram sweep of runs on a fabric")
+    elif launch is not None:
+        raise ConfigError(
+            f"--launch {launch.kind}",
+            "has no effect, because this command runs no cell on a fabric",
+            "leave it out",
+        )
     failed: list[tuple[CellRun, str]] = []
     sweep_folder.write_sweep(folder, plan, runs)
     if not merge:
-        failed = _run(chosen, folder, jobs=jobs, dask=dask, quiet=as_json)
+        failed = _run(
+            chosen, folder, jobs=jobs, dask=dask, launch=launch, quiet=as_json
+        )
     outcomes, missing = sweep_folder.collect(runs, [*(merge or ()), folder])
     if merge and missing:
         raise _incomplete(merge, missing, len(runs))
@@ -118,6 +133,7 @@ def _run(
     *,
     jobs: int,
     dask: str | None,
+    launch: LaunchOptions | None,
     quiet: bool,
 ) -> list[tuple[CellRun, str]]:
     """Run the cells without a result, and return failed cells with the reasons."""
@@ -146,7 +162,7 @@ def _run(
             f"{outcome['status']}{reason}"
         )
 
-    run_cells(chosen, folder, jobs=jobs, dask=dask, tell=tell, note=note)
+    run_cells(chosen, folder, jobs=jobs, dask=dask, launch=launch, tell=tell, note=note)
     return failed
 
 

@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chakram.control.call_home.enrolment import (
     SECRET_BYTES,
@@ -27,12 +28,16 @@ from chakram.control.call_home.listener import CallHomeListener
 from chakram.control.call_home.run_authority import RunAuthority
 from chakram.control.call_home.token_file import TokenFile
 from chakram.fabric.child_processes import die_with_parent
+from chakram.fabric.inventory.host_lists import expand_host_list
 from chakram.foundation.errors import ConfigError, EnvironmentProblem, HostsAbsent
 from chakram.foundation.ip_addresses import is_encodable, socket_text
 from chakram.foundation.socket_folder import socket_folder
 from chakram.foundation.text_escaping import one_line, plain, to_file_name
 from chakram.launch.host_commands import PUSHED_AGENT, start_launcher
 from chakram.launch.launchers import LaunchCommand, Launcher, LaunchRequest, launcher
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
 
 ARRIVAL_TIMEOUT_S = 60.0
 """Longest time between the start of a launcher and the call of its agents."""
@@ -71,6 +76,29 @@ class LaunchOptions:
     options: Sequence[str] = ()
     lease: str = "10min"
     tolerate: int = 0
+
+    def allocated_hosts(self) -> set[str] | None:
+        """Return the hosts of this job of Slurm; None if agents may be anywhere.
+
+        Raises:
+            ConfigError: If the environment has no valid host list.
+        """
+        nodes = os.environ.get("SLURM_JOB_NODELIST")
+        if nodes is None or self.kind != "slurm":
+            return None
+        return set(expand_host_list(nodes, where="SLURM_JOB_NODELIST"))
+
+    def on_allocated_hosts(self, experiment: Experiment) -> Experiment:
+        """Return the experiment without hosts where this job cannot start agents.
+
+        Raises:
+            ConfigError: If no host is left, or the environment is invalid.
+        """
+        names = self.allocated_hosts()
+        if names is None:
+            return experiment
+        fabric = experiment.fabric.only_hosts(names)
+        return experiment.model_copy(update={"fabric": fabric})
 
 
 @dataclass(slots=True, eq=False)

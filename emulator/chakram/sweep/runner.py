@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chakram.config.experiment import Experiment, load_experiment
 from chakram.console.summary_document import summary_document
+from chakram.execution.absent_hosts import run_tolerantly
 from chakram.execution.observer import Silent
 from chakram.execution.request import RunRequest
-from chakram.execution.run_experiment import run_experiment
 from chakram.foundation.errors import ChakramError, ConfigError, RunFailed
 from chakram.settings.yaml_document import recorded_changes
 from chakram.simulation.simulate_experiment import simulate_experiment
@@ -39,6 +40,9 @@ from chakram.sweep.folder import (
     outcome_version,
 )
 
+if TYPE_CHECKING:
+    from chakram.launch.launched_agents import LaunchOptions
+
 _RESUME = "run the same command again to resume"
 
 _POLL_S = 0.2
@@ -50,8 +54,13 @@ def shard(runs: Sequence[CellRun], index: int, count: int) -> list[CellRun]:
     return list(runs[index - 1 :: count])
 
 
-def run_cell(run: CellRun) -> Outcome:
-    """Run a cell, and return an error as part of the outcome."""
+def run_cell(run: CellRun, launch: LaunchOptions | None = None) -> Outcome:
+    """Run a cell, and return an error as part of the outcome.
+
+    Args:
+        run: The cell.
+        launch: How to start agents. None: they already listen.
+    """
     outcome: Outcome = {
         "number": run.number,
         "repetition": run.repetition,
@@ -66,17 +75,21 @@ def run_cell(run: CellRun) -> Outcome:
         if run.lab is not None:
             overrides["lab"] = run.lab
         experiment = load_experiment(run.base, overrides=overrides)
+        if launch is not None:
+            experiment = launch.on_allocated_hosts(experiment)
         written = Path(run.base).read_text(encoding="utf-8")
         request = RunRequest(
             experiment=experiment,
             text=recorded_changes(overrides) + written,
             runs_directory=Path(run.runs),
             progress=Silent(),
+            launch=launch,
         )
         if run.world == "simulate":
             done = simulate_experiment(request)
         else:
-            done = asyncio.run(run_experiment(request))
+            tolerate = launch.tolerate if launch else 0
+            done = asyncio.run(run_tolerantly(request, tolerate))
         outcome["directory"] = str(done.directory)
         outcome["document"] = summary_document(done.summary)
         if done.error is not None:
@@ -94,6 +107,7 @@ def run_cells(
     *,
     jobs: int,
     dask: str | None,
+    launch: LaunchOptions | None = None,
     tell: Callable[[CellRun, Outcome], None],
     note: Callable[[str], None],
 ) -> None:
@@ -107,6 +121,7 @@ def run_cells(
         folder: The folder of the sweep.
         jobs: Number of concurrent simulations.
         dask: Address of a Dask scheduler for the simulations. None: run them here.
+        launch: How to start agents for runs on a fabric. None: they already listen.
         tell: Called with every result, including those of other processes.
         note: Called with a sentence when this process has to wait for others.
 
@@ -132,14 +147,16 @@ def run_cells(
             # Another sweep may have run these cells in the meantime.
             todo = [run for run in together if kept_outcome(folder, run) is None]
             with _standing(lab if todo else None, todo):
-                share.run(together, partial(_here, lab=lab))
+                share.run(together, partial(_here, lab=lab, launch=launch))
             claims.release_fabric(on_this_machine=on_this_machine)
 
 
-def _here(run: CellRun, *, lab: str | None = None) -> Future[Outcome]:
+def _here(
+    run: CellRun, *, lab: str | None = None, launch: LaunchOptions | None = None
+) -> Future[Outcome]:
     """Run a cell in this process."""
     done: Future[Outcome] = Future()
-    done.set_result(run_cell(run._replace(lab=lab)))
+    done.set_result(run_cell(run._replace(lab=lab), launch))
     return done
 
 

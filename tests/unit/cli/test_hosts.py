@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.cli import main
-from chakram.cli.common.options import allocated_hosts
 from chakram.launch.launched_agents import LaunchOptions
 
 if TYPE_CHECKING:
@@ -25,10 +24,10 @@ hosts:
 def test_only_slurm_limits_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm, ssh = LaunchOptions(kind="slurm"), LaunchOptions(kind="ssh")
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
-    assert allocated_hosts(slurm) is None
+    assert slurm.allocated_hosts() is None
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[2-3],m1")
-    assert allocated_hosts(slurm) == {"n2", "n3", "m1"}
-    assert allocated_hosts(ssh) is allocated_hosts(None) is None
+    assert slurm.allocated_hosts() == {"n2", "n3", "m1"}
+    assert ssh.allocated_hosts() is None
 
 
 def test_an_inventory_without_allocated_hosts_is_refused(

@@ -295,7 +295,7 @@ def test_runs_that_follow_one_another_share_a_lab_of_their_seed(
         assert not seeds
         yield
 
-    def ran(run: CellRun) -> Outcome:
+    def ran(run: CellRun, _: object) -> Outcome:
         told.append((f"cell {run.number} in {run.lab}", run.repetition))
         return {"status": "failed", "reason": "not here", "digest": run.digest}
 
@@ -408,6 +408,15 @@ def test_size_without_effect_is_refused(
         f"size: has no effect, because the first job has {place}.sizes"
         in capsys.readouterr().err
     )
+
+
+def test_agents_are_not_launched_for_simulations(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "suite.yaml", "--launch", "ssh"]) == 2
+    sentence = "--launch ssh: has no effect, because this command runs no cell on a fab"
+    assert sentence in capsys.readouterr().err
+    assert not (folder / "sweeps").exists()
 
 
 @pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b", "1/"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -150,9 +149,8 @@ def read_experiment(
     experiment = load_experiment(
         path, overrides=values, options=options, confined_to=resources
     )
-    if (names := allocated_hosts(launching)) is not None:
-        fabric = experiment.fabric.only_hosts(names)
-        experiment = experiment.model_copy(update={"fabric": fabric})
+    if launching is not None:
+        experiment = launching.on_allocated_hosts(experiment)
     text = path.read_text(encoding="utf-8")
     # Without the changes, the text would not describe the run.
     return experiment, recorded_changes(values) + text
@@ -202,20 +200,6 @@ def prefixes_of(option: str, texts: Sequence[str]) -> list[Prefix]:
     except PydanticCustomError as error:
         found = error.context or {}
         raise ConfigError(option, found["found"], found["hint"]) from None
-
-
-def allocated_hosts(launching: LaunchOptions | None) -> set[str] | None:
-    """Return the hosts of this job of Slurm; None if agents may be anywhere.
-
-    Raises:
-        ConfigError: If the environment has no valid host list.
-    """
-    from chakram.fabric.inventory.host_lists import expand_host_list
-
-    nodes = os.environ.get("SLURM_JOB_NODELIST")
-    if nodes is None or launching is None or launching.kind != "slurm":
-        return None
-    return set(expand_host_list(nodes, where="SLURM_JOB_NODELIST"))
 
 
 def say(text: str) -> None:
