@@ -63,8 +63,6 @@ define try_installed
 	rm -rf build/$@ && $(BIN)/uv venv -q --python $(BIN)/python build/$@
 	$(BIN)/uv pip install -q --python build/$@/bin/python $(2)
 	CHAKRAM_COMPILED=$(1) build/$@/bin/python tools/try_installed.py $@
-	$(BIN)/mypy --config-file= --strict --python-executable build/$@/bin/python \
-		--cache-dir build/$@/mypy docs/examples/compare_windows.py
 endef
 
 .PHONY: help
@@ -141,6 +139,8 @@ installed: dist ## Install each wheel separately, one with the lowest versions; 
 .PHONY: installed-hot installed-pure
 installed-hot:
 	$(call try_installed,require,dist/chakram-*-cp3*.whl)
+	$(BIN)/mypy --config-file= --strict --python-executable build/$@/bin/python \
+		--cache-dir build/$@/mypy docs/examples/compare_windows.py
 
 installed-pure:
 	$(call try_installed,off,--resolution lowest-direct -r pyproject.toml \

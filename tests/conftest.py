@@ -147,10 +147,10 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give workers whole files, one from the front and the others from the back.
+    """Give workers whole files, the last one from the back and others from the front.
 
-    So what stands first, as runs in labs, is beside what stands last, as simulations,
-    and not beside its like.  All that needs the guest is one file in this.
+    So runs in labs, which wait for their packets, are beside simulations, which keep a
+    core busy. All that needs the guest is one file in this.
     """
     if config.getoption("dist") != "loadfile":
         return None
@@ -161,7 +161,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     file_of, assign = files._split_scope, files._assign_work_unit
 
     def from_both_ends(node: Any) -> None:
-        if node is not files.nodes[0]:
+        if node is files.nodes[-1]:
             files.workqueue.move_to_end(next(reversed(files.workqueue)), last=False)
         assign(node)
 

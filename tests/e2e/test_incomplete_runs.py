@@ -99,7 +99,10 @@ class Kind(NamedTuple):
 
 SMALL = moe(4) | {"compute": {"from": "trace"}, "size_scale": "1/64"}
 TRACE = SMALL["trace"]
-ENDLESS = {"iterations": {"warmup": 0, "measured": 100_000}}
+ENDLESS = {
+    # With gaps, since many of these runs go on at the same time.
+    "iterations": {"warmup": 0, "measured": 100_000, "sync": "gap", "gap": "20ms"}
+}
 TWO_SHARDS = {"agents": {"shards": 2}}
 FEW = {"iterations": {"warmup": 1, "measured": 3}}
 KINDS = {

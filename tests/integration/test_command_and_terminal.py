@@ -28,7 +28,7 @@ version: 1
 name: endless
 jobs:
   - {name: a, trace: {synth: incast, ranks: 3, size: 64KiB}}
-iterations: {warmup: 0, measured: 1000000}
+iterations: {warmup: 0, measured: 1000000, sync: gap, gap: 20ms}
 fabric:
   kind: namespaces
   topology: {single_switch: {hosts: 3}}

@@ -1,6 +1,6 @@
 """Scripts that use the public names pass strict type checks; mistakes do not.
 
-``make installed`` checks the same script with each installed wheel.
+``make installed`` checks the same script with the installed wheel.
 """
 
 from __future__ import annotations
