@@ -209,6 +209,7 @@ class Collector:
             "links are blank"
             for name, when in self._unsettled.items()
         ]
+        counted = self._counted()
         for name, reader in self._readers.items():
             history = reader.history
             in_run = [
@@ -224,13 +225,15 @@ class Collector:
                     + (f", and {len(in_run) - 1} more gaps" if len(in_run) > 1 else "")
                     + " (gaps in run.json)"
                 )
-            ports = dict.fromkeys(
+            # Like totals, this depends on the order of readings, not on clocks.
+            marks = counted[name]
+            ports = [
                 port
-                for port, time_ns in history.resets
-                if time_ns - reader.clock.ahead_ns > self._start_ns
-            )
+                for port, resets in marks.after.resets.items()
+                if resets != marks.before.resets.get(port)
+            ]
             if ports:
-                some = ", ".join(list(ports)[:_MOST_GAPS])
+                some = ", ".join(ports[:_MOST_GAPS])
                 found.append(
                     f"switch {name}: counters of {some} were reset, so their totals "
                     "are blank"
