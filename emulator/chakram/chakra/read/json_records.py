@@ -114,11 +114,16 @@ def jsonizer_records(
 
 
 def feeder_records(
-    chunks: Iterable[bytes], source: str, lost: Counter[str] | None = None
+    chunks: Iterable[bytes],
+    source: str,
+    lost: Counter[str] | None = None,
+    *,
+    scale: int = 1,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` from feeder JSON.
 
-    *lost* is as for ``jsonizer_records``.
+    *lost* is as for ``jsonizer_records``. Durations, which may have fractions, are
+    multiplied by *scale* and then rounded.
 
     Raises:
         TraceError: At the first invalid node.
@@ -126,18 +131,22 @@ def feeder_records(
     yield 0, encode_metadata(Metadata(attributes={"producer": Producer.FEEDER.value}))
     for offset, where, members in _nodes(chunks, source, "workload_graph"):
         _count_others(members, _FEEDER_MEMBERS, lost)
-        node = _node(members, where, *_FEEDER_NAMES)
+        node = _node(members, where, scale, *_FEEDER_NAMES)
         node["node_type"] = _required(members, "NodeType", where)
         node["attributes"] = _chosen(members, ("comm_type", *_ATTRIBUTES), where)
         yield offset, encode(where, **node)
 
 
 def stage_records(
-    chunks: Iterable[bytes], source: str, lost: Counter[str] | None = None
+    chunks: Iterable[bytes],
+    source: str,
+    lost: Counter[str] | None = None,
+    *,
+    scale: int = 1,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` from STAGE's JSON.
 
-    *lost* is as for ``jsonizer_records``.
+    *lost* is as for ``jsonizer_records``, and *scale* as for ``feeder_records``.
 
     Raises:
         TraceError: At the first invalid node.
@@ -155,7 +164,7 @@ def stage_records(
         if "comm_type" in members:
             attributes["comm_type"] = _stage_collective(members["comm_type"], where)
         _count_others(members, _STAGE_MEMBERS, lost)
-        node = _node(members, where, *_STAGE_NAMES)
+        node = _node(members, where, scale, *_STAGE_NAMES)
         node |= {"node_type": _STAGE_TYPES[word], "attributes": attributes}
         yield offset, encode(where, **node)
 
@@ -183,6 +192,7 @@ def _count_others(
 def _node(
     members: Mapping[str, Any],
     where: str,
+    scale: int,
     number: str,
     name: str,
     control: str,
@@ -194,7 +204,7 @@ def _node(
         "name": members.get(name, ""),
         "data_deps": members.get("data_deps", ()),
         "ctrl_deps": members.get(control, ()),
-        "duration_micros": _whole(members.get(duration, 0)),
+        "duration_micros": _scaled(members.get(duration, 0), scale),
     }
 
 
@@ -252,9 +262,11 @@ def _stage_collective(word: Any, where: str) -> int:
     )
 
 
-def _whole(number: Any) -> Any:
-    """Truncate a number of microseconds to an integer. Keep other values unchanged."""
-    return int(number) if isinstance(number, float) and abs(number) < 2**63 else number
+def _scaled(duration: Any, scale: int) -> Any:
+    """Multiply a duration and round it. Keep other values unchanged."""
+    if isinstance(duration, float) and abs(duration) < 2**63:
+        return round(duration * scale)
+    return duration * scale if isinstance(duration, int) else duration
 
 
 def encode(where: str, **fields: Any) -> bytes:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _EXACT_NS = 1
-"""Unit of times from linked traces, which have fractions of microseconds."""
+"""Unit of times from formats that have fractions of microseconds."""
+_EXACT_FORMS: Final = frozenset({Form.FEEDER, Form.STAGE, Form.PYTORCH_LINKED})
+_MICROSECOND_NS: Final = 1_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _COMPRESSIONS: Final = {
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -157,10 +159,13 @@ def open_stream(
                 trace=host.finish(names), sha256=digest.hexdigest()
             ),
         )
-    if form is Form.PYTORCH_LINKED:
-        options = replace(options, duration_unit_ns=_EXACT_NS)
     decoder = RankDecoder(
-        rank=rank, source=source, options=options, zero_is_a_group=zero_is_a_group
+        rank=rank,
+        source=source,
+        options=replace(options, duration_unit_ns=_EXACT_NS)
+        if form in _EXACT_FORMS
+        else options,
+        zero_is_a_group=zero_is_a_group,
     )
     records = _records(form, _hashed(chunks, digest), source, options, decoder)
     for offset, body in records:
@@ -274,8 +279,14 @@ def _records(
         )
     if form not in JSON_RECORDS:
         refuse_form(form, source)
-    if form is Form.PYTORCH_LINKED and decoder is not None:
-        return linked_records(chunks, source, lost, unit_ns=_EXACT_NS)
+    if decoder is not None:
+        scale = options.duration_unit_ns or _MICROSECOND_NS
+        if form is Form.PYTORCH_LINKED:
+            return linked_records(chunks, source, lost, unit_ns=_EXACT_NS)
+        if form is Form.FEEDER:
+            return feeder_records(chunks, source, lost, scale=scale)
+        if form is Form.STAGE:
+            return stage_records(chunks, source, lost, scale=scale)
     return JSON_RECORDS[form](chunks, source, lost)
 
 

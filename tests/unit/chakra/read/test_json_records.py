@@ -31,8 +31,9 @@ def jsonized(**members: Any) -> RankTrace:
     return read({"version": "0.0.4"}, {"name": "n", **members})
 
 
-def feeder(*nodes: Any) -> RankTrace:
-    return read({"workload_name": "w", "workload_graph": nodes, "ngpus": 8})
+def feeder(*nodes: Any, **options: Any) -> RankTrace:
+    graph = {"workload_name": "w", "workload_graph": nodes, "ngpus": 8}
+    return read(graph, **options)
 
 
 def stage(*nodes: Any) -> RankTrace:
@@ -101,9 +102,9 @@ def test_first_node_of_json_without_metadata_is_read(spelling: str) -> None:
     assert [each.kind for each in trace.warnings] == [WarningKind.NO_METADATA]
 
 
-def test_feeder_json_is_read_like_its_own_reader() -> None:
+def test_feeder_json_is_read_with_fractions_of_microseconds() -> None:
     trace = feeder(
-        {"Id": 5, "Name": "mm", "NodeType": 4, "data_deps": [], "runtime": 12.7},
+        {"Id": 5, "Name": "mm", "NodeType": 4, "data_deps": [], "runtime": 12.7254},
         {
             "Id": 7,
             "Name": "ncclAllGather",
@@ -124,13 +125,30 @@ def test_feeder_json_is_read_like_its_own_reader() -> None:
         },
     )
     compute, gather, send = trace.graph.nodes()
-    assert (compute.node_id, compute.name, compute.duration_ns) == (5, "mm", 12_000)
+    assert (compute.node_id, compute.name, compute.duration_ns) == (5, "mm", 12_725)
     assert (gather.op, gather.comm_bytes) == (CollectiveOp.ALL_GATHER, 4096)
     assert gather.dependencies == (0,)
     assert (send.kind, send.peer, send.tag) == (NodeKind.SEND, 3, None)
     assert [warning.kind for warning in trace.warnings] == [
         WarningKind.MISSING_CONTROL_DEPENDENCY
     ]
+
+
+@pytest.mark.parametrize(("unit_ns", "duration_ns"), [(None, 2_500), (1, 2), (4, 10)])
+def test_durations_in_json_have_fractions_of_their_unit(
+    unit_ns: int | None, duration_ns: int
+) -> None:
+    nodes = [
+        feeder(
+            {"Id": 1, "NodeType": 4, "runtime": 2.5}, duration_unit_ns=unit_ns
+        ).graph.node(0),
+        read(
+            {"nodes": [{"id": 1, "node_type": "comp_node", "duration_micros": 2.5}]},
+            bytes_per_element=2,
+            duration_unit_ns=unit_ns,
+        ).graph.node(0),
+    ]
+    assert [node.duration_ns for node in nodes] == [duration_ns, duration_ns]
 
 
 def test_feeder_json_may_state_groups_roots_streams_and_operations() -> None:
