@@ -29,8 +29,9 @@ def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
     """Return the actions of the GPUs, with their messages matched.
 
     Raises:
-        ScheduleError: If steps refer to something that does not exist, or a link has
-            different numbers of sends and receives.
+        ScheduleError: If steps refer to something that does not exist, a link has
+            different numbers of sends and receives, or two thread blocks send or
+            receive over the same link.
     """
     nranks = len(how.gpus)
     if how.op in PARTED and how.chunks % nranks:
@@ -70,10 +71,11 @@ class _Builder:
         self._layout = layout
         self.actions: list[Action] = []
         self.links = Links()
+        self._blocks: dict[tuple[Message, bool], int] = {}
         # All sends must be known before receives are matched.
         self._sends = {
             (rank, block.number, number): self.links.send(
-                _link(how, rank, block, step, sends=True)
+                self._link(rank, block, step, sends=True)
             )
             for rank, gpu in enumerate(how.gpus)
             for block in gpu.blocks
@@ -102,7 +104,7 @@ class _Builder:
                 if step.waits_for is not None:
                     action.after.append(_awaited(step, first, where))
                 if step.kind in RECEIVE:
-                    link = _link(how, rank, block, step, sends=False)
+                    link = self._link(rank, block, step, sends=False)
                     action.receives = self.links.receive(link)
                 source = (*step.source, step.count)
                 destination = (*step.destination, step.count)
@@ -115,21 +117,37 @@ class _Builder:
                 action.sends = self._sends.get((rank, block.number, number))
                 self.actions.append(action)
 
+    def _link(
+        self, rank: int, block: ThreadBlock, step: Step, *, sends: bool
+    ) -> Message:
+        """Return the link of a step.
 
-def _link(
-    how: MscclAlgorithm, rank: int, block: ThreadBlock, step: Step, *, sends: bool
-) -> Message:
-    peer = block.send if sends else block.receive
-    if peer is None or peer == rank or peer >= len(how.gpus):
-        whom = "no GPU" if peer is None else f"GPU {peer}"
-        raise ScheduleError(
-            f"{how.source}:{step.line}",
-            f"GPU {rank} tb {block.number} "
-            + (f"sends to {whom}" if sends else f"receives from {whom}"),
-            "correct send and recv of the thread block",
-        )
-    src, dst = (rank, peer) if sends else (peer, rank)
-    return Message(src=src, dst=dst, channel=max(0, block.channel))
+        Raises:
+            ScheduleError: If the peer does not exist, or another thread block uses the
+                link in the same direction. The order of messages would be unknown.
+        """
+        where = f"{self._how.source}:{step.line}"
+        peer = block.send if sends else block.receive
+        does = "sends to" if sends else "receives from"
+        if peer is None or peer == rank or peer >= len(self._how.gpus):
+            whom = "no GPU" if peer is None else f"GPU {peer}"
+            raise ScheduleError(
+                where,
+                f"GPU {rank} tb {block.number} {does} {whom}",
+                "correct send and recv of the thread block",
+            )
+        src, dst = (rank, peer) if sends else (peer, rank)
+        link = Message(src=src, dst=dst, channel=max(0, block.channel))
+        first = self._blocks.setdefault((link, sends), block.number)
+        if first != block.number:
+            raise ScheduleError(
+                where,
+                f"GPU {rank} tb {block.number} {does} GPU {peer} on channel "
+                f"{link.channel}, as tb {first} does, so the order of their messages "
+                "is unknown",
+                "move the steps to one thread block, or use another channel",
+            )
+        return link
 
 
 def _awaited(step: Step, first: Mapping[int, tuple[int, int]], where: str) -> int:

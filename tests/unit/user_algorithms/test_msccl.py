@@ -351,6 +351,40 @@ def test_invalid_algorithm_is_refused(text: bytes, told: str) -> None:
     assert told in refusal(text)
 
 
+def shared_link(*, sending: int, receiving: int, channel: int) -> bytes:
+    """Send two chunks from GPU 0 to GPU 1, one of them on *channel*.
+
+    Args:
+        sending: Number of the thread block that sends the second chunk.
+        receiving: Number of the thread block that receives it.
+        channel: Channel of thread blocks 1.
+    """
+    ends = []
+    for peer, kind, second in ((1, "s", sending), (0, "r", receiving)):
+        steps: list[list[Row]] = [[(kind, "i0", "i0")], []]
+        steps[second].append((kind, "i1", "i1"))
+        send, receive = (peer, -1) if kind == "s" else (-1, peer)
+        ends.append(
+            [
+                block(number, send, receive, rows, channel=number * channel)
+                for number, rows in enumerate(steps)
+                if rows
+            ]
+        )
+    return algo("broadcast", ends, chunks=2)
+
+
+def test_two_thread_blocks_may_not_share_a_link_and_direction() -> None:
+    listed(shared_link(sending=0, receiving=0, channel=0))
+    listed(shared_link(sending=1, receiving=1, channel=1))
+    for sending, receiving, told in (
+        (1, 0, "a.xml:1: GPU 0 tb 1 sends to GPU 1 on channel 0, as tb 0 does, so"),
+        (0, 1, "a.xml:1: GPU 1 tb 1 receives from GPU 0 on channel 0, as tb 0 does"),
+    ):
+        text = shared_link(sending=sending, receiving=receiving, channel=0)
+        assert told in refusal(text)
+
+
 def test_broadcast_is_rotated_to_its_root(tmp_path: Path) -> None:
     gpus = [
         [block(0, 1, -1, [("s", "i0", "i0")])],
