@@ -38,7 +38,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def sweeping(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def sweeping(
+    folder: Path, *options: str, start_new_session: bool = False
+) -> Iterator[subprocess.Popen[str]]:
     """Sweep in *folder* while the body runs."""
     with subprocess.Popen(
         [sys.executable, "-m", "chakram", "sweep", "suite.yaml", *options],
@@ -46,6 +48,7 @@ def sweeping(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=start_new_session,
     ) as sweep:
         try:
             yield sweep

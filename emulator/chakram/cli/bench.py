@@ -29,13 +29,13 @@ from chakram.cli.common.bench_programs import (
     sizes_of,
     uneven_size,
 )
-from chakram.cli.common.coroutines import run_coroutine
 from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.options import (
     overrides_of,
     print_json,
 )
 from chakram.cli.common.progress import run_request
+from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import (
     ConfigError,
     EnvironmentProblem,

@@ -12,8 +12,8 @@ import typer
 from rich.table import Table
 
 from chakram.cli.common.console_styles import Console
-from chakram.cli.common.coroutines import run_coroutine
 from chakram.cli.common.options import Force, Json, print_json
+from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import ConfigError, NoLab
 from chakram.foundation.platform_support import require_linux
 from chakram.foundation.units import format_rate, format_time

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chakram.cli.common import options
-from chakram.cli.common.coroutines import run_coroutine
 from chakram.cli.common.launching import LauncherOptions, Launching
 from chakram.cli.common.option_groups import with_options
 from chakram.cli.common.progress import ProgressReporter
+from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import AgentError, ConfigError
 from chakram.foundation.ip_addresses import socket_text
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from chakram.cli.common.coroutines import run_coroutine
+from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.platform_support import require_linux
 

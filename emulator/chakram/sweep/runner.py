@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import multiprocessing
+import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
@@ -26,7 +28,14 @@ from chakram.console.summary_document import summary_document
 from chakram.execution.absent_hosts import run_tolerantly
 from chakram.execution.observer import Silent
 from chakram.execution.request import RunRequest
-from chakram.foundation.errors import ChakramError, ConfigError, RunFailed
+from chakram.execution.signals import interrupting_signals
+from chakram.foundation.coroutines import run_coroutine
+from chakram.foundation.errors import (
+    ChakramError,
+    ConfigError,
+    RunFailed,
+    RunInterrupted,
+)
 from chakram.settings.yaml_document import recorded_changes
 from chakram.simulation.simulate_experiment import simulate_experiment
 from chakram.sweep.folder import (
@@ -47,6 +56,10 @@ _RESUME = "run the same command again to resume"
 
 _POLL_S = 0.2
 """Interval in s at which this process checks for results of other processes."""
+
+_TERMINATE_S, _KILL_S = 0.5, 1.8
+"""Times in s after which interrupted processes get SIGTERM and SIGKILL. First they can
+end by themselves, so that they mark their run directories."""
 
 
 def shard(runs: Sequence[CellRun], index: int, count: int) -> list[CellRun]:
@@ -89,7 +102,7 @@ def run_cell(run: CellRun, launch: LaunchOptions | None = None) -> Outcome:
             done = simulate_experiment(request)
         else:
             tolerate = launch.tolerate if launch else 0
-            done = asyncio.run(run_tolerantly(request, tolerate))
+            done = run_coroutine(run_tolerantly(request, tolerate))
         outcome["directory"] = str(done.directory)
         outcome["document"] = summary_document(done.summary)
         if done.error is not None:
@@ -126,7 +139,8 @@ def run_cells(
         note: Called with a sentence when this process has to wait for others.
 
     Raises:
-        RunFailed: If a process was killed, or the user interrupted the sweep.
+        RunFailed: If a process was killed.
+        RunInterrupted: If the user interrupted the sweep.
     """
     left = [run for run in runs if kept_outcome(folder, run) is None]
     simulated = [run for run in left if run.world == "simulate"]
@@ -248,15 +262,25 @@ class _Share:
             self.claims.release(run)
             self.tell(run, outcome)
             if outcome.pop("interrupted", False):
-                raise RunFailed("sweep", "was interrupted", _RESUME)
+                raise RunInterrupted("sweep", "was interrupted", _RESUME)
 
 
 def _run_in_processes(runs: Sequence[CellRun], jobs: int, share: _Share) -> None:
     # Spawn processes instead of forking them, because Arrow and gRPC have threads.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(runs)), mp_context=context)
+    # Ctrl-C signals all processes. Idle ones would print tracebacks.
+    pool = ProcessPoolExecutor(
+        min(jobs, len(runs)),
+        mp_context=context,
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
     try:
-        share.run(runs, lambda run: pool.submit(run_cell, run), at_once=jobs)
+        with interrupting_signals():
+            share.run(runs, lambda run: pool.submit(run_cell, run), at_once=jobs)
+    except (KeyboardInterrupt, RunInterrupted):
+        _end_processes(pool)
+        raise RunInterrupted("sweep", "was interrupted", _RESUME) from None
     except BrokenProcessPool:
         raise RunFailed(
             "sweep", "a process was killed, perhaps for lack of memory",
@@ -264,6 +288,23 @@ def _run_in_processes(runs: Sequence[CellRun], jobs: int, share: _Share) -> None
         ) from None  # fmt: skip
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_processes(pool: ProcessPoolExecutor) -> None:
+    """End all processes. They may still read traces, or free a large simulation."""
+    timers = [
+        threading.Timer(after_s, end)
+        for process in multiprocessing.active_children()
+        for after_s, end in (
+            (_TERMINATE_S, process.terminate),
+            (_KILL_S, process.kill),
+        )
+    ]
+    for timer in timers:
+        timer.start()
+    pool.shutdown(wait=True, cancel_futures=True)
+    for timer in timers:
+        timer.cancel()
 
 
 def _run_on_cluster(runs: Sequence[CellRun], address: str, share: _Share) -> None:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from chakram.cli.common.coroutines import run_coroutine
+from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import RunInterrupted
 
 

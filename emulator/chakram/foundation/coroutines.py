@@ -1,4 +1,4 @@
-"""Execution of coroutines by verbs, which import asyncio only then."""
+"""Execution of coroutines in a new event loop. Only then is asyncio imported."""
 
 from __future__ import annotations
 
