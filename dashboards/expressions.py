@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import promql_parser as promql
 
-from chakram.metrics.catalogue import SERIES
+from chakram.metrics.catalog import SERIES
 from dashboards.fabric_counters import ANY_FABRIC, needed_for
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ compares the queries that have an answer with these tables.
 
 from __future__ import annotations
 
-from chakram.metrics.catalogue import SERIES, SWITCHES
+from chakram.metrics.catalog import SERIES, SWITCHES
 
 ANY_FABRIC = "any fabric"
 LINK_COUNTERS = "link counters"

@@ -19,7 +19,7 @@ except ImportError:
     raise
 import yaml
 
-from chakram.metrics.catalogue import COUNTER, HISTOGRAM, SERIES
+from chakram.metrics.catalog import COUNTER, HISTOGRAM, SERIES
 from dashboards.expressions import (
     COUNTED,
     OF_SCRAPE,

@@ -38,7 +38,7 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
-from chakram.report.palette import BLUE, GREEN, GREY, ORANGE, RED
+from chakram.report.palette import BLUE, GRAY, GREEN, ORANGE, RED
 from dashboards.norms import MAX_LOSS_SHARE, MAX_RETRANSMITTED_SHARE
 from dashboards.queries import RUN, share, sums
 
@@ -61,7 +61,7 @@ GOOD, WARNING, BAD = GREEN, ORANGE, RED
 """Colors of values below and above the limits in ``dashboards.norms``. Other single
 numbers have no color."""
 
-ACTIVITY_COLORS = {"compute": RED, "exposed": BLUE, "idle": GREY}
+ACTIVITY_COLORS = {"compute": RED, "exposed": BLUE, "idle": GRAY}
 """Colors of the activities of ranks."""
 
 RUN_COLORS = {"A": BLUE, "B": ORANGE}

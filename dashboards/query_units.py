@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import promql_parser as promql
 
-from chakram.metrics.catalogue import SERIES
+from chakram.metrics.catalog import SERIES
 from dashboards.expressions import OVER_TIME, Unit, children, selectors
 
 if TYPE_CHECKING:

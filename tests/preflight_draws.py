@@ -280,7 +280,7 @@ async def preflight_of(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class Judgment:
     """Preflight results of a draw.
 
     Attributes:
@@ -357,11 +357,11 @@ def _on_hosts(drawn: Draw, folder: Path) -> tuple[Finding, ...]:
     )
 
 
-def judged(drawn: Draw, folder: Path) -> Judgement:
+def judged(drawn: Draw, folder: Path) -> Judgment:
     """Build the fabric of a draw, run preflight, and judge it."""
     began_s = time.monotonic()
     findings = (_on_hosts if drawn.topology is None else _in_a_lab)(drawn, folder)
-    return Judgement(
+    return Judgment(
         drawn=drawn,
         verdict=verdict_of(drawn, findings),
         findings=tuple(f"{each.verdict} {each}" for each in findings),
@@ -413,9 +413,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     verdicts: Counter[str] = Counter()
     with place_for_labs() as folder, busy_cores(options.busy):
         for seed in seeds:
-            judgement = judged(draw(seed, is_planted=options.plant), folder)
-            verdicts[judgement.verdict] += 1
-            sys.stdout.write(f"{judgement}\n")
+            judgment = judged(draw(seed, is_planted=options.plant), folder)
+            verdicts[judgment.verdict] += 1
+            sys.stdout.write(f"{judgment}\n")
             sys.stdout.flush()
     sys.stdout.write(f"{dict(verdicts)}\n")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 
-from chakram.metrics.catalogue import (
+from chakram.metrics.catalog import (
     AGENT,
     BUILD,
     HISTOGRAM,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CONNECT_TIMEOUT_S = 5.0
-_ENROL_TIMEOUT_S = 60.0
+_ENROLL_TIMEOUT_S = 60.0
 """Longest time to reach the controller for the first time."""
 _REFUSED_TIMEOUT_S = 5.0
 """The same if a repetition does not help: if the host of the controller refuses
@@ -153,7 +153,7 @@ class CallHome:
         self.controllers = controllers_of(self.token)
         self._name = self.token.name or name_of_host()
 
-    async def enrol(self) -> None:
+    async def enroll(self) -> None:
         """Get a certificate.
 
         Raises:
@@ -162,9 +162,9 @@ class CallHome:
         """
         key, request = new_key_and_request()
         hello = self._hello()
-        hello.enrolment.token = self.token.token
-        hello.enrolment.request = request
-        hello.enrolment.launcher = launcher_of_process()
+        hello.enrollment.token = self.token.token
+        hello.enrollment.request = request
+        hello.enrollment.launcher = launcher_of_process()
         try:
             context = client_context(self.token.authority, None)
         except (ssl.SSLError, UnicodeDecodeError):
@@ -181,7 +181,7 @@ class CallHome:
                 is_final = isinstance(
                     error, ConnectionRefusedError | ssl.SSLCertVerificationError
                 )
-                limit_s = _REFUSED_TIMEOUT_S if is_final else _ENROL_TIMEOUT_S
+                limit_s = _REFUSED_TIMEOUT_S if is_final else _ENROLL_TIMEOUT_S
                 if time.monotonic() + pause_s - begun_s > limit_s:
                     raise AgentError(
                         f"controller {', '.join(self.controllers)}".rstrip(),

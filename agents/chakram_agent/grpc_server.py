@@ -283,8 +283,7 @@ async def serve(
         ready: Function that gets the address as soon as controllers can connect. An
             agent that calls its controller gives it the address of the controller.
         stop: Event that a signal or a test sets.
-        metrics: Endpoint that also gets the counters. If it is None, only the
-            controller gets them.
+        metrics: Endpoint that gets the counters, too, or None.
 
     Raises:
         ConfigError: If remote hosts could connect without certificates. Also if local
@@ -364,7 +363,7 @@ async def _at_home(
         stop.set()
 
     home = CallHome(token, inner=inner, end=end)
-    enrolling = asyncio.create_task(home.enrol(), name="enrol")
+    enrolling = asyncio.create_task(home.enroll(), name="enroll")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     await asyncio.wait((enrolling, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

@@ -120,7 +120,7 @@ def _of_a_lab(rng: random.Random, need: set[str]) -> Design:
     host_bps = LAB_LOAD_BPS // len(shape.hosts) // 10**6 * 10**6
     over = rng.uniform(1.5, 4) if need & _MULTIPATH else rng.uniform(0.7, 2)
     rates = _rates(shape, host_bps, over)
-    is_modelled = "pause" in need
+    is_modeled = "pause" in need
     transport: dict[str, Any] = {
         "source_ports": _source_ports(rng),
         "retransmit_timeout": LAB_TIMEOUT,
@@ -138,8 +138,8 @@ def _of_a_lab(rng: random.Random, need: set[str]) -> Design:
         collectives={op: rng.choice(names) for op, names in _ALGORITHMS.items()},
         transport=transport,
         queue_bytes=2 << 20,
-        switches={"profile": "sonic"} if is_modelled else {},
-        fabric_keys={"switch": "model"} if is_modelled else {},
+        switches={"profile": "sonic"} if is_modeled else {},
+        fabric_keys={"switch": "model"} if is_modeled else {},
         more={
             "predict": ["bound"],
             # A process each, so that it is known whose is late.

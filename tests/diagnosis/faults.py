@@ -154,7 +154,7 @@ def _lossy(base: Base, rng: random.Random, look: Look, kind: str, action: str) -
     return Plant(
         kind=kind,
         causes=frozenset({"loss", "corruption"}),
-        places=(*places, host, f"towards {host}") if at_host else places,
+        places=(*places, host, f"toward {host}") if at_host else places,
         detail=f"{name} {direction}: {share}" + (", at the port" if at_host else ""),
         is_declared=True,
         change=change,

@@ -33,8 +33,8 @@ runs: {runs}
 def test_a_counter_is_a_declaration_an_attribute_and_the_place_that_counts() -> None:
     files = re.findall(r"^\+\+\+ b/(\S+)$", patch_of(GUIDE), re.MULTILINE)
     assert len(files) == 3
-    (of_catalogue,) = (name for name in files if "/records/" in name)
-    assert of_catalogue == "emulator/chakram/records/counter_definitions.py"
+    (of_catalog,) = (name for name in files if "/records/" in name)
+    assert of_catalog == "emulator/chakram/records/counter_definitions.py"
 
 
 def test_new_counter_is_a_column_and_a_metric(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.metrics.catalogue import ACTIVITIES, RUN_STATES, SERIES, message_size
+from chakram.metrics.catalog import ACTIVITIES, RUN_STATES, SERIES, message_size
 from chakram.metrics.exporter import open_listener
 from chakram.summary.bandwidth import bus_factor
 from tests.e2e.runs import chakram, completed, moe, star, write_experiment

@@ -57,7 +57,7 @@ TRANSPORT = {
 
 SHIFTED_SERVER = """
 import asyncio, json, sys, time
-from chakram.fabric.modelled_switch import gnmi_server
+from chakram.fabric.modeled_switch import gnmi_server
 request = json.loads(sys.stdin.readline())
 class Shifted(gnmi_server.LabTree):
     def wall_ns(self):

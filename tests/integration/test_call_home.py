@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 import chakram
 from chakram.control.call_home import listener
-from chakram.control.call_home.enrolment import Enrolment, host_token, job_token
+from chakram.control.call_home.enrollment import Enrollment, host_token, job_token
 from chakram.control.call_home.frames import (
     MAX_FRAME_BYTES,
     read_frame,
@@ -94,14 +94,14 @@ class Door:
         finally:
             writer.close()
 
-    async def enrol(
+    async def enroll(
         self, name: str, token: bytes, request: bytes | None = None
     ) -> tuple[pb.Welcome, Pair]:
-        """Return the answer to an enrolment, and the pair that it gives."""
+        """Return the answer to an enrollment, and the pair that it gives."""
         key, own = new_key_and_request()
         hello = greeting(name)
-        hello.enrolment.token = token
-        hello.enrolment.request = own if request is None else request
+        hello.enrollment.token = token
+        hello.enrollment.request = own if request is None else request
         welcome = await self.say(hello)
         assert welcome is not None
         return welcome, (welcome.certificate, key)
@@ -122,20 +122,20 @@ async def door(
     log: Callable[[str, str], None] = lambda *_: None,
 ) -> AsyncIterator[Door]:
     authority = RunAuthority()
-    enrolment = Enrolment(
+    enrollment = Enrollment(
         secret=SECRET,
         names=("h1", "h2"),
         shares_token=shares_token,
         ends_ns=time.monotonic_ns() + round(seconds * 1e9),
     )
     await asyncio.to_thread(folder.mkdir)
-    async with CallHomeListener(folder, enrolment, authority, log) as listening:
+    async with CallHomeListener(folder, enrollment, authority, log) as listening:
         opened = Door(listening, authority)
         opened.port = await listening.listen("127.0.0.1", 0)
         yield opened
 
 
-async def test_an_agent_enrols_and_answers_pings(tmp_path: Path) -> None:
+async def test_an_agent_enrolls_and_answers_pings(tmp_path: Path) -> None:
     async with door(tmp_path / "s") as opened:
         token = TokenFile(
             token=host_token(SECRET, "h1"),
@@ -149,7 +149,7 @@ async def test_an_agent_enrols_and_answers_pings(tmp_path: Path) -> None:
             inner=str(tmp_path / "absent"),
             end=lambda _: ended.set(),
         )
-        await agent.enrol()
+        await agent.enroll()
         staying = asyncio.create_task(agent.stay(lambda: None))
         called = opened.listener.agents["h1"]
         while not called.is_here:
@@ -180,7 +180,7 @@ async def test_a_certificate_is_renewed_for_new_connections(
     monkeypatch.setattr(call_home, "_RENEW_AFTER_S", 0.05)
     async with door(tmp_path / "s") as opened:
         agent = caller(tmp_path, opened.port, opened.authority.certificate)
-        await agent.enrol()
+        await agent.enroll()
         first = agent._context
         staying = asyncio.create_task(agent.stay(lambda: None))
         await asyncio.to_thread(
@@ -206,39 +206,39 @@ async def test_a_certificate_is_renewed_for_new_connections(
         ("\x1b[2J", b"", "not valid"),
     ],
 )
-async def test_an_enrolment_without_a_right_token_is_refused(
+async def test_an_enrollment_without_a_right_token_is_refused(
     tmp_path: Path, name: str, token: bytes, found: str
 ) -> None:
     async with door(tmp_path / "s") as opened:
-        welcome, _ = await opened.enrol(name, token)
+        welcome, _ = await opened.enroll(name, token)
         assert found in welcome.refusal.found
         assert not welcome.certificate
 
 
-async def test_a_late_enrolment_is_refused(tmp_path: Path) -> None:
+async def test_a_late_enrollment_is_refused(tmp_path: Path) -> None:
     async with door(tmp_path / "s", seconds=-1) as opened:
-        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"))
+        welcome, _ = await opened.enroll("h1", host_token(SECRET, "h1"))
         assert "expired" in welcome.refusal.found
 
 
-async def test_a_replayed_enrolment_stops_all(tmp_path: Path) -> None:
+async def test_a_replayed_enrollment_stops_all(tmp_path: Path) -> None:
     async with door(tmp_path / "s", shares_token=True) as opened:
-        first, _ = await opened.enrol("h1", job_token(SECRET))
+        first, _ = await opened.enroll("h1", job_token(SECRET))
         assert first.certificate
-        second, _ = await opened.enrol("h1", job_token(SECRET))
+        second, _ = await opened.enroll("h1", job_token(SECRET))
         assert "one token was used twice" in second.refusal.found
-        third, _ = await opened.enrol("h2", job_token(SECRET))
+        third, _ = await opened.enroll("h2", job_token(SECRET))
         assert third.HasField("refusal")
         with pytest.raises(AgentError, match=r"127\.0\.0\.1:\d+ and from 127"):
             await opened.listener.wait()
 
 
-async def test_a_repeated_enrolment_gets_its_certificate_again(tmp_path: Path) -> None:
+async def test_a_repeated_enrollment_gets_its_certificate_again(tmp_path: Path) -> None:
     async with door(tmp_path / "s") as opened:
         token = host_token(SECRET, "h1")
         _, request = new_key_and_request()
         for _ in range(2):
-            welcome, _ = await opened.enrol("h1", token, request)
+            welcome, _ = await opened.enroll("h1", token, request)
             assert welcome.certificate
 
 
@@ -246,7 +246,7 @@ async def connect_control(
     opened: Door,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect as agent h1, which has enrolled and been welcomed."""
-    _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
+    _, pair = await opened.enroll("h1", host_token(SECRET, "h1"))
     context = client_context(opened.authority.certificate, pair)
     streams = await asyncio.open_connection(
         "127.0.0.1", opened.port, ssl=context, server_hostname=CONTROLLER_HOST
@@ -290,7 +290,7 @@ async def test_a_token_file_without_a_certificate_is_refused(tmp_path: Path) -> 
     token = TokenFile(token=b"", authority=b"PEM", controllers=("127.0.0.1:1",))
     agent = CallHome(token, inner=str(tmp_path / "absent"), end=lambda _: None)
     with pytest.raises(ConfigError, match="contains no certificate"):
-        await agent.enrol()
+        await agent.enroll()
 
 
 async def test_a_host_with_a_wrong_clock_reports_this_soon(
@@ -302,7 +302,7 @@ async def test_a_host_with_a_wrong_clock_reports_this_soon(
         agent = caller(tmp_path, opened.port, other.authority.certificate)
         async with asyncio.timeout(5):
             with pytest.raises(AgentError, match="is the clock of this host right"):
-                await agent.enrol()
+                await agent.enroll()
 
 
 async def test_a_lost_host_ends_a_connection_with_data_in_flight_too(
@@ -372,7 +372,7 @@ async def test_tokens_do_not_expire_while_names_of_hosts_are_resolved(
     async with launched_agents.launched_agents(
         options, {}, allow=(), logs=None
     ) as agents:
-        valid_ns = agents.listener.enrolment.ends_ns - resolved_ns
+        valid_ns = agents.listener.enrollment.ends_ns - resolved_ns
         assert valid_ns >= launched_agents.ARRIVAL_TIMEOUT_S * 1e9
 
 
@@ -428,9 +428,9 @@ async def test_a_bad_request_is_refused_and_uses_up_no_token(
     tmp_path: Path, make: Any
 ) -> None:
     async with door(tmp_path / "s") as opened:
-        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"), make())
+        welcome, _ = await opened.enroll("h1", host_token(SECRET, "h1"), make())
         assert "request is not valid" in welcome.refusal.found
-        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"))
+        welcome, _ = await opened.enroll("h1", host_token(SECRET, "h1"))
         assert welcome.certificate
 
 
@@ -446,7 +446,7 @@ async def test_the_subject_of_a_request_does_not_count(tmp_path: Path) -> None:
         .public_bytes(serialization.Encoding.DER)
     )
     async with door(tmp_path / "s") as opened:
-        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"), request)
+        welcome, _ = await opened.enroll("h1", host_token(SECRET, "h1"), request)
     certificate = x509.load_pem_x509_certificate(welcome.certificate)
     assert certificate.subject == common_name("chakram agent")
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -464,12 +464,12 @@ async def test_only_a_certificate_of_that_name_opens_connections(
         without = await opened.say(hello)
         assert without is not None
         assert "no certificate of this run" in without.refusal.found
-        _, second = await opened.enrol("h2", host_token(SECRET, "h2"))
+        _, second = await opened.enroll("h2", host_token(SECRET, "h2"))
         wrong = await opened.say(hello, second)
         assert wrong is not None
         assert "no certificate of this run" in wrong.refusal.found
         # A certificate of another run, for the same name and from the same secret.
-        _, foreign = await other.enrol("h1", host_token(SECRET, "h1"))
+        _, foreign = await other.enroll("h1", host_token(SECRET, "h1"))
         # The end of the connection may also come as an alert, or as a reset.
         with suppress(ssl.SSLError, ConnectionError):
             assert await opened.say(hello, foreign) is None
@@ -488,7 +488,7 @@ async def test_an_agent_does_not_take_another_agent_for_the_controller(
     tmp_path: Path,
 ) -> None:
     async with door(tmp_path / "s") as opened:
-        _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
+        _, pair = await opened.enroll("h1", host_token(SECRET, "h1"))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         load_pair(context, *pair)
         server = await asyncio.start_server(
@@ -509,7 +509,7 @@ async def test_another_version_is_refused_with_both_named(tmp_path: Path) -> Non
     async with door(tmp_path / "s") as opened:
         hello = greeting("h1")
         hello.version = "0.0.1"
-        hello.enrolment.token = host_token(SECRET, "h1")
+        hello.enrollment.token = host_token(SECRET, "h1")
         welcome = await opened.say(hello)
         assert welcome is not None
         assert "'0.0.1'" in welcome.refusal.found
@@ -521,7 +521,7 @@ async def test_the_last_lines_of_a_log_reach_the_controller(tmp_path: Path) -> N
     async with door(tmp_path / "s", log=lambda _, text: lines.append(text)) as opened:
         agent = caller(tmp_path, opened.port, opened.authority.certificate)
         agent.end = lambda reason: logging.getLogger("test").error("last words")
-        await agent.enrol()
+        await agent.enroll()
         staying = asyncio.create_task(agent.stay(lambda: None))
         while not opened.listener.agents["h1"].is_here:
             await opened.listener.wait()
@@ -559,8 +559,8 @@ async def test_a_controller_that_hangs_does_not_delay_the_end_of_an_agent(
         hello = await read_frame(reader, pb.Hello, where="agent")
         assert hello is not None
         welcome = pb.Welcome(name="h1")
-        if hello.HasField("enrolment"):
-            request = hello.enrolment.request
+        if hello.HasField("enrollment"):
+            request = hello.enrollment.request
             welcome.certificate = authority.sign_request("h1", request)
         write_frame(writer, welcome)
         # It reads nothing else, not even the end of the connection.
@@ -572,7 +572,7 @@ async def test_a_controller_that_hangs_does_not_delay_the_end_of_an_agent(
     port = server.sockets[0].getsockname()[1]
     agent = caller(tmp_path, port, authority.certificate)
     begun_s = time.monotonic()
-    await agent.enrol()
+    await agent.enroll()
     staying = asyncio.create_task(agent.stay(lambda: None))
     while len(writers) < 3:  # noqa: ASYNC110 - connections have no event
         await asyncio.sleep(0)
@@ -589,7 +589,7 @@ async def test_an_address_that_does_not_answer_counts_more_than_a_refusal(
 ) -> None:
     monkeypatch.setattr(call_home, "_CONNECT_TIMEOUT_S", 0.1)
     monkeypatch.setattr(call_home, "_REFUSED_TIMEOUT_S", 0)
-    monkeypatch.setattr(call_home, "_ENROL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(call_home, "_ENROLL_TIMEOUT_S", 0.5)
     monkeypatch.setattr(call_home, "_PAUSE_S", 0.01)
     authority = RunAuthority().certificate
     with socket.create_server(("127.0.0.1", 0)) as busy:
@@ -597,7 +597,7 @@ async def test_an_address_that_does_not_answer_counts_more_than_a_refusal(
         agent.controllers.append("127.0.0.1:1")
         begun_s = time.monotonic()
         with pytest.raises(AgentError, match="does not answer within"):
-            await agent.enrol()
+            await agent.enroll()
     assert time.monotonic() - begun_s > 0.2
 
 
@@ -618,7 +618,7 @@ async def waiting_for_calls(
 
 async def test_a_call_takes_no_connection_that_was_reset(tmp_path: Path) -> None:
     async with door(tmp_path / "s") as opened:
-        _, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
+        _, pair = await opened.enroll("h1", host_token(SECRET, "h1"))
         called = opened.listener.agents["h1"]
         _, dead = await waiting_for_calls(opened, pair)
         inner = await called.commands.get()
@@ -673,7 +673,7 @@ async def test_connections_of_strangers_are_limited(
                 stranger.connect(("127.0.0.1", opened.port))
                 stranger.setblocking(False)
                 strangers.append(stranger)
-            welcome, pair = await opened.enrol("h1", host_token(SECRET, "h1"))
+            welcome, pair = await opened.enroll("h1", host_token(SECRET, "h1"))
             assert welcome.certificate
             assert await opened.say(greeting("h1", commands=True), pair) is not None
             # Three connections more for each of the two agents.
@@ -721,5 +721,5 @@ async def test_garbage_ends_a_connection_and_nothing_else(
         writer.write_eof() if writer.can_write_eof() else writer.close()
         await reader.read()
         writer.close()
-        welcome, _ = await opened.enrol("h1", host_token(SECRET, "h1"))
+        welcome, _ = await opened.enroll("h1", host_token(SECRET, "h1"))
         assert welcome.certificate

@@ -87,7 +87,7 @@ def imported_by(code: str) -> set[str]:
     [
         ("chakram.fabric.enter_lab", set()),
         ("chakram.fabric.labs.holder", set()),
-        ("chakram.fabric.modelled_switch.switch_process", set()),
+        ("chakram.fabric.modeled_switch.switch_process", set()),
         ("chakram_agent.shard", {"google.protobuf"}),
         ("chakram_agent.agent", {"google.protobuf", "asyncio"}),
         ("chakram_agent.cli", {"google.protobuf", "asyncio", "grpc"}),

@@ -51,9 +51,9 @@ def test_a_planted_fault_is_named_with_its_port_and_nothing_else(
     require("netns", missing_program("tc"))
     require("bpf", missing_bpf())
 
-    judgement = judged(drawn, tmp_path)
+    judgment = judged(drawn, tmp_path)
 
-    assert judgement.verdict == "named", judgement
+    assert judgment.verdict == "named", judgment
 
 
 def finding(check: str, where: str, *pairs: tuple[str, str], verdict: str) -> Finding:

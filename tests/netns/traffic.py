@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.fabric.labs.enter_namespace import in_namespace, run_in_namespace
 from chakram.fabric.labs.lab_spec import LabState, decode_state
-from chakram.fabric.modelled_switch.packet_ring import RETIRE_MS, PacketRing
+from chakram.fabric.modeled_switch.packet_ring import RETIRE_MS, PacketRing
 from chakram.foundation.errors import PrivilegeError
 from chakram.foundation.ip_addresses import is_ipv6
 from chakram.switch.pause_frames import pause_frame

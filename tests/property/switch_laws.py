@@ -33,7 +33,7 @@ from chakram.switch.settings import (
     WatchdogSettings,
     WredSettings,
 )
-from tests.property.modelled_switches import (
+from tests.property.modeled_switches import (
     DELAY_NS,
     GBIT,
     Wires,

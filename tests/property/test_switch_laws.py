@@ -12,7 +12,7 @@ from chakram.switch.packet_slots import ECT, NOT_ECT
 from chakram.switch.port import NEVER
 from chakram.switch.settings import CLASSES, Balancing, WatchdogAction
 from tests.property import switch_laws as laws
-from tests.property.modelled_switches import GBIT, flow_to, ring
+from tests.property.modeled_switches import GBIT, flow_to, ring
 from tests.support import examples
 
 SWITCHES = 3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.rewriting import missing_bpf
-from tests.preflight_draws import Judgement, busy_cores, draw, judged, place_for_labs
+from tests.preflight_draws import Judgment, busy_cores, draw, judged, place_for_labs
 from tests.support import missing_program, require, why_no_lab
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ SEEDS = range(5000, 5020)
 LOOPS_PER_CORE = 4
 
 
-def judgements(*, is_planted: bool) -> Iterator[Judgement]:
+def judgments(*, is_planted: bool) -> Iterator[Judgment]:
     require("netns", why_no_lab())
     require("netns", missing_program("tc"))
     require("bpf", missing_bpf())
@@ -31,7 +31,7 @@ def judgements(*, is_planted: bool) -> Iterator[Judgement]:
 @pytest.mark.parametrize("loops_per_core", [0, LOOPS_PER_CORE], ids=["idle", "busy"])
 def test_sound_fabrics_have_no_findings(loops_per_core: int) -> None:
     with busy_cores(loops_per_core):
-        found = list(judgements(is_planted=False))
+        found = list(judgments(is_planted=False))
 
     verdicts = Counter(each.verdict for each in found)
     listed = "\n".join(map(str, found))
@@ -43,7 +43,7 @@ def test_sound_fabrics_have_no_findings(loops_per_core: int) -> None:
 @pytest.mark.parametrize("loops_per_core", [0, LOOPS_PER_CORE], ids=["idle", "busy"])
 def test_planted_faults_are_named_with_port_and_type(loops_per_core: int) -> None:
     with busy_cores(loops_per_core):
-        found = list(judgements(is_planted=True))
+        found = list(judgments(is_planted=True))
 
     verdicts = Counter(each.verdict for each in found)
     listed = "\n".join(map(str, found))

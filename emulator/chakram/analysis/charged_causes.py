@@ -505,7 +505,7 @@ class _Judge:
         }
         most = max(shares.values(), default=0.0)
         names = [self._named(port) for port in shares if shares[port] == most]
-        return " or ".join(names) or f"towards {self._host(message.dst)}"
+        return " or ".join(names) or f"toward {self._host(message.dst)}"
 
     def _congestion_control(self, message: Message) -> tuple[str, str]:
         least_bps = self._around.least_rate_bps

@@ -93,7 +93,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Judgment:
     """Outcome of all rules.
 
     Attributes:
@@ -148,7 +148,7 @@ def judge(
     baseline: Path | None,
     *,
     faults: Callable[[Path], Faults] | None = None,
-) -> Judgement:
+) -> Judgment:
     """Apply every rule to a run and compare the run with its baseline.
 
     Args:
@@ -204,7 +204,7 @@ def judge(
             *sentences(comparison)[1:],
             *(note for note in comparison.b.notes if note not in told),
         )
-    return Judgement(verdicts=tuple(verdicts), comparison=told)
+    return Judgment(verdicts=tuple(verdicts), comparison=told)
 
 
 def _without_fault(
@@ -324,9 +324,9 @@ def _values(used: Mapping[str, Any]) -> str:
     return ", ".join(listed)
 
 
-def junit(judgement: Judgement, *, name: str) -> str:
+def junit(judgment: Judgment, *, name: str) -> str:
     """Return a judgment as JUnit XML, with one test case per verdict."""
-    verdicts = judgement.verdicts
+    verdicts = judgment.verdicts
     failed = sum(each.holds is not True for each in verdicts)
     suite = Xml.Element(
         "testsuite",
@@ -346,25 +346,25 @@ def junit(judgement: Judgement, *, name: str) -> str:
             failure = Xml.SubElement(
                 case, "failure", message=one_line(f"{message}: {each.values}")
             )
-            failure.text = plain("\n".join((each.values, *judgement.comparison)))
+            failure.text = plain("\n".join((each.values, *judgment.comparison)))
         else:
             Xml.SubElement(case, "system-out").text = plain(each.values)
     Xml.indent(suite)
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def markdown(judgement: Judgement, *, name: str) -> str:
+def markdown(judgment: Judgment, *, name: str) -> str:
     """Return a judgment as Markdown, with failed rules first."""
-    verdicts = judgement.verdicts
+    verdicts = judgment.verdicts
     failed = [each for each in verdicts if each.holds is not True]
     kept = len(verdicts) - len(failed)
-    told = [code_block("\n".join(judgement.comparison)), ""]
+    told = [code_block("\n".join(judgment.comparison)), ""]
     lines = [
         f"## {code_span(name)}: {'FAILED' if failed else 'passed'}",
         "",
         f"{kept} of {len(verdicts)} conditions hold.",
         "",
-        *(told if judgement.comparison else ()),
+        *(told if judgment.comparison else ()),
         "| | rule | of | values |",
         "|---|---|---|---|",
     ]

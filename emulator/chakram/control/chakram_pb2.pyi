@@ -334,7 +334,7 @@ class Hello(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
-    ENROLMENT_FIELD_NUMBER: _builtins.int
+    ENROLLMENT_FIELD_NUMBER: _builtins.int
     COMMANDS_FIELD_NUMBER: _builtins.int
     CONTROL_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
@@ -346,7 +346,7 @@ class Hello(_message.Message):
     control: _builtins.bool
     """what follows are Control and ControlReply"""
     @_builtins.property
-    def enrolment(self) -> Global___Enrolment:
+    def enrollment(self) -> Global___Enrollment:
         """ask for a certificate; needs no certificate"""
 
     def __init__(
@@ -355,22 +355,22 @@ class Hello(_message.Message):
         protocol: _builtins.int = ...,
         version: _builtins.str = ...,
         name: _builtins.str = ...,
-        enrolment: Global___Enrolment | None = ...,
+        enrollment: Global___Enrollment | None = ...,
         commands: _builtins.bool = ...,
         control: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "control", b"control", "enrolment", b"enrolment", "purpose", b"purpose"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "control", b"control", "enrollment", b"enrollment", "purpose", b"purpose"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "control", b"control", "enrolment", b"enrolment", "name", b"name", "protocol", b"protocol", "purpose", b"purpose", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "control", b"control", "enrollment", b"enrollment", "name", b"name", "protocol", b"protocol", "purpose", b"purpose", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_purpose: _TypeAlias = _typing.Literal["enrolment", "commands", "control"]  # noqa: Y015
+    _WhichOneofReturnType_purpose: _TypeAlias = _typing.Literal["enrollment", "commands", "control"]  # noqa: Y015
     _WhichOneofArgType_purpose: _TypeAlias = _typing.Literal["purpose", b"purpose"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_purpose) -> _WhichOneofReturnType_purpose | None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
-class Enrolment(_message.Message):
+class Enrollment(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_FIELD_NUMBER: _builtins.int
@@ -394,7 +394,7 @@ class Enrolment(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Enrolment: _TypeAlias = Enrolment  # noqa: Y015
+Global___Enrollment: _TypeAlias = Enrollment  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):

@@ -256,7 +256,7 @@ class Run:
                 await self._collector.begin()
             before = await world.counters()
             sample_bin_ns = experiment.records.sample_bin_ns
-            if experiment.fabric.is_modelled:
+            if experiment.fabric.is_modeled:
                 await world.sample_links(sample_bin_ns)
             session = Session(
                 plans={agent.agent: agent for agent in plan.agents},
@@ -317,7 +317,7 @@ class Run:
         """Return the samples of links, as rows of ``LINK_SAMPLE_FIELDS``."""
         if self._collector is not None and world.topology is not None:
             return self._collector.samples(port_names(world.topology))
-        if self._experiment.fabric.is_modelled:
+        if self._experiment.fabric.is_modeled:
             return await world.link_samples()
         return array("q")
 

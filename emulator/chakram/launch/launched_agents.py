@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.control.call_home.enrolment import (
+from chakram.control.call_home.enrollment import (
     SECRET_BYTES,
-    Enrolment,
+    Enrollment,
     host_token,
     job_token,
 )
@@ -255,7 +255,7 @@ async def launched_agents(
     commands = chosen.commands(request)
     secret = secrets.token_bytes(SECRET_BYTES)
     authority = RunAuthority()
-    enrolment = Enrolment(
+    enrollment = Enrollment(
         secret=secret,
         names=tuple(hosts),
         shares_token=chosen.shares_token,
@@ -265,7 +265,7 @@ async def launched_agents(
         folder = stack.enter_context(socket_folder())
         listener = await stack.enter_async_context(
             CallHomeListener(
-                folder, enrolment, authority, lambda *line: agents.write_log(*line)
+                folder, enrollment, authority, lambda *line: agents.write_log(*line)
             )
         )
         agents = LaunchedAgents(listener, logs)
@@ -289,7 +289,9 @@ async def launched_agents(
         stack.push_async_callback(_end, agents)
         # Names of hosts may have taken long to resolve.
         waves = 1 + len(commands) // STARTING_AT_ONCE
-        enrolment.ends_ns = time.monotonic_ns() + round(ARRIVAL_TIMEOUT_S * 1e9) * waves
+        enrollment.ends_ns = (
+            time.monotonic_ns() + round(ARRIVAL_TIMEOUT_S * 1e9) * waves
+        )
         await _start(commands, token_file, agents, arrived, options.tolerate)
         yield agents
 

@@ -24,7 +24,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from chakram.analysis.run_causes import why_of
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import InputError, RunDirectoryError
-from chakram.metrics.catalogue import COUNTER, HISTOGRAM, METRICS, Metric
+from chakram.metrics.catalog import COUNTER, HISTOGRAM, METRICS, Metric
 from chakram.metrics.exporter import BOUNDS
 from chakram.metrics.live_rows import LiveRows
 from chakram.metrics.state import Snapshot, metrics_of

@@ -23,7 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from chakram.foundation.errors import ConfigError, EnvironmentProblem, PortInUse
-from chakram.metrics.catalogue import COUNTER, HISTOGRAM, INFO, METRICS, Metric
+from chakram.metrics.catalog import COUNTER, HISTOGRAM, INFO, METRICS, Metric
 from chakram.metrics.state import (
     HistogramValues,
     Labels,

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
-from chakram.metrics.catalogue import HOST_COUNTERS, OTHERS, host_labels
+from chakram.metrics.catalog import HOST_COUNTERS, OTHERS, host_labels
 from chakram.metrics.state import MetricsState
 from chakram.plan.plan import AgentPlan
 from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows

@@ -17,7 +17,7 @@ from chakram.analysis.charged_causes import Why
 from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
 from chakram.fabric.labs.link_counters import LabCounters
-from chakram.metrics import catalogue
+from chakram.metrics import catalog
 from chakram.metrics.switch_values import Value, modeled_values, reported_values
 from chakram.plan.bound_queue_pairs import is_verbs
 from chakram.plan.plan import Plan
@@ -87,8 +87,8 @@ class MetricsState:
 
     Args:
         run_id: Value of the label ``run_id``.
-        info: Further labels of ``chakram_run_info``. None leaves this metric out.
-        build: Labels of ``chakram_build_info``. None leaves this metric out.
+        info: Further labels of ``chakram_run_info``. None omits this metric.
+        build: Labels of ``chakram_build_info``. None omits this metric.
 
     Raises:
         ValueError: If a label is missing or unknown.
@@ -121,18 +121,18 @@ class MetricsState:
         if build is not None:
             self._set_info("chakram_build_info", build)
         self._set("chakram_generator_bound", (), 0)
-        self.set_state(catalogue.RUN_STATES[0])
+        self.set_state(catalog.RUN_STATES[0])
 
     # ---- the run -------------------------------------------------------------------
 
     def set_state(self, state: str) -> None:
         """Set the state of the run, one of ``RUN_STATES``."""
-        if state not in catalogue.RUN_STATES:
+        if state not in catalog.RUN_STATES:
             raise ValueError(
-                f"state {state!r} is not one of {', '.join(catalogue.RUN_STATES)}"
+                f"state {state!r} is not one of {', '.join(catalog.RUN_STATES)}"
             )
         with self._lock:
-            for name in catalogue.RUN_STATES:
+            for name in catalog.RUN_STATES:
                 self._set("chakram_run_state", (name,), int(name == state))
 
     def set_start_time(self, unix_seconds: float) -> None:
@@ -161,7 +161,7 @@ class MetricsState:
     def set_nics(self, ports: Iterable[PortPlan]) -> None:
         """Set which ports of a run are on RDMA NICs, whose packets are not counted."""
         ports = list(ports)
-        hosts = catalogue.host_labels(port.host for port in ports)
+        hosts = catalog.host_labels(port.host for port in ports)
         with self._lock:
             self._nic_agents = {port.agent for port in ports} - {
                 port.agent for port in ports if not is_verbs(port)
@@ -196,7 +196,7 @@ class MetricsState:
                 # Export zeros first, because rates need the first value of a counter.
                 self._add("chakram_iterations_total", (job,), 0)
                 self._begin_histogram("chakram_iteration_duration_seconds", (job,))
-                for activity in catalogue.ACTIVITIES:
+                for activity in catalog.ACTIVITIES:
                     self._add("chakram_rank_seconds_total", (job, activity), 0)
                 for name in self._job_counters():
                     self._add(f"chakram_job_{name}_total", (job,), 0)
@@ -207,7 +207,7 @@ class MetricsState:
         """Export zeros for the collectives that will run."""
         with self._lock:
             for identity in identities:
-                size = catalogue.message_size(identity.size_bytes)
+                size = catalog.message_size(identity.size_bytes)
                 for name in _OF_COLLECTIVES:
                     self._add(name, (str(identity.op), size), 0)
                 name = "chakram_collective_duration_seconds"
@@ -216,7 +216,7 @@ class MetricsState:
     def begin_messages(self) -> None:
         """Export zeros for the times of messages, if messages are to be added."""
         with self._lock:
-            for part in catalogue.MESSAGE_PARTS:
+            for part in catalog.MESSAGE_PARTS:
                 self._add("chakram_message_seconds_total", (part,), 0)
 
     def set_predictions(
@@ -233,7 +233,7 @@ class MetricsState:
             if time_ns is not None:
                 labels = (
                     str(identity.op),
-                    catalogue.message_size(identity.size_bytes),
+                    catalog.message_size(identity.size_bytes),
                     source,
                 )
                 found.setdefault(labels, []).append(time_ns)
@@ -265,7 +265,7 @@ class MetricsState:
         """Count iterations that all ranks of a job completed, and ranks' activities."""
         with self._lock:
             for record in records:
-                for activity in catalogue.ACTIVITIES:
+                for activity in catalog.ACTIVITIES:
                     seconds = getattr(record, f"{activity}_ns") * 1e-9
                     labels = (record.job, activity)
                     self._add("chakram_rank_seconds_total", labels, seconds)
@@ -298,11 +298,11 @@ class MetricsState:
         seconds = {
             "generator": int(posting_ns.sum()) + lost_ns + late_nic_ns,
             "own port": total("own_port_ns") - lost_ns,
-            **{name: total(f"{name}_ns") for name in catalogue.MESSAGE_PARTS[2:-1]},
+            **{name: total(f"{name}_ns") for name in catalog.MESSAGE_PARTS[2:-1]},
             "network": int(flight_ns.sum()) + int(nic_ns.sum()),
         }
         with self._lock:
-            for part in catalogue.MESSAGE_PARTS:
+            for part in catalog.MESSAGE_PARTS:
                 name = "chakram_message_seconds_total"
                 self._add(name, (part,), seconds[part] * 1e-9)
 
@@ -312,7 +312,7 @@ class MetricsState:
             for part, time_ns in why.parts_ns.items():
                 name = "chakram_critical_path_seconds"
                 self._set(name, (str(part),), time_ns * 1e-9)
-            for each in why.causes[: catalogue.MOST_CAUSES]:
+            for each in why.causes[: catalog.MOST_CAUSES]:
                 labels = (each.cause, each.place)
                 self._set("chakram_lost_seconds", labels, each.lost_ns * 1e-9)
 
@@ -321,7 +321,7 @@ class MetricsState:
         with self._lock:
             for host, counted in hosts.items():
                 for column, value in counted.items():
-                    name = f"chakram_host_{catalogue.HOST_COUNTERS[column][0]}"
+                    name = f"chakram_host_{catalog.HOST_COUNTERS[column][0]}"
                     factor = 1e-9 if column.endswith("_ns") else 1
                     self._set(name, (host,), value * factor)
 
@@ -331,7 +331,7 @@ class MetricsState:
             return
         ordered = sorted(bytes_per_second)
         with self._lock:
-            for text in catalogue.RATE_SHARES:
+            for text in catalog.RATE_SHARES:
                 place = round(float(text) * (len(ordered) - 1))
                 name = "chakram_queue_pair_sent_bytes_per_second"
                 self._set(name, (text,), ordered[place])
@@ -423,7 +423,7 @@ class MetricsState:
             self._counters[agent] = values
             on_nics = agent in self._nic_agents
             for name, own_labels, source, factor in _AGENT_COUNTERS:
-                if on_nics and name not in catalogue.NIC_METRICS:
+                if on_nics and name not in catalog.NIC_METRICS:
                     continue
                 self._set(name, (agent, *own_labels), values[source] * factor)
             own = values if of_run is None else of_run
@@ -460,7 +460,7 @@ class MetricsState:
             ):
                 self._set(f"chakram_generator_{name}", (agent,), value)
             counts = (at_line, limited, failed)
-            for state, count in zip(catalogue.QUEUE_PAIR_STATES, counts, strict=True):
+            for state, count in zip(catalog.QUEUE_PAIR_STATES, counts, strict=True):
                 self._set("chakram_queue_pairs", (agent, state), count)
 
     # ---- reading -------------------------------------------------------------------
@@ -517,7 +517,7 @@ class MetricsState:
 
     def _add_collective(self, record: run_records.CollectiveRecord) -> None:
         identity = record.identity
-        labels = (str(identity.op), catalogue.message_size(identity.size_bytes))
+        labels = (str(identity.op), catalog.message_size(identity.size_bytes))
         seconds = record.duration_ns * 1e-9
         self._add("chakram_collectives_total", labels, 1)
         self._add("chakram_collective_busy_seconds_total", labels, seconds)
@@ -606,7 +606,7 @@ class MetricsState:
         self._set(name, tuple(labels[label] for label in names), 1)
 
     def _full(self, name: str, labels: Labels) -> Labels:
-        if catalogue.BY_NAME[name].label_names[:1] == ("run_id",):
+        if catalog.BY_NAME[name].label_names[:1] == ("run_id",):
             return (self._run_id, *labels)
         return labels
 
@@ -637,9 +637,7 @@ def metrics_of(manifest: RunManifest) -> MetricsState:
 
 def _labels_given(name: str) -> tuple[str, ...]:
     """Return the labels whose values callers pass: all except ``run_id``."""
-    return tuple(
-        each for each in catalogue.BY_NAME[name].label_names if each != "run_id"
-    )
+    return tuple(each for each in catalog.BY_NAME[name].label_names if each != "run_id")
 
 
 def _check_labels(name: str, labels: Labels) -> None:
@@ -651,4 +649,4 @@ def _check_labels(name: str, labels: Labels) -> None:
         )
 
 
-_LABELS_GIVEN = {name: len(_labels_given(name)) for name in catalogue.BY_NAME}
+_LABELS_GIVEN = {name: len(_labels_given(name)) for name in catalog.BY_NAME}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from chakram.fabric.labs.link_counters import LabCounters
-from chakram.metrics.catalogue import NO_REASON
+from chakram.metrics.catalog import NO_REASON
 from chakram.switch.packet_outcomes import DROP_REASONS
 from chakram.topology.topology import Topology
 

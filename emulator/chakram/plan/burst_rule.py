@@ -51,14 +51,14 @@ from __future__ import annotations
 
 _LONGEST_NS = 15_000
 _BURSTS_PER_S = 30_000
-_MODELLED_BURSTS_PER_S = 12_000
+_MODELED_BURSTS_PER_S = 12_000
 _FEWEST = 2
 # The kernel takes at most 64 KiB per send, with headers: 15 packets of 4 KiB.
 _LARGEST_BYTES = 61_440
 _MOST = 64
 _WINDOW_BURSTS = 4
 _LEAST_WINDOW_BYTES = 64 * 1024
-_MODELLED_WINDOW_NS = 5_000_000
+_MODELED_WINDOW_NS = 5_000_000
 # Ethernet, IPv4, UDP, BTH and ICRC: bytes of a packet in addition to its payload.
 _OVERHEAD_BYTES = 58
 
@@ -71,7 +71,7 @@ def burst_packets(
     on_kernel: bool,
     ports: int,
     tiers: int = 1,
-    is_modelled: bool = False,
+    is_modeled: bool = False,
 ) -> int:
     """Return the number of packets per burst.
 
@@ -85,7 +85,7 @@ def burst_packets(
         ports: Number of ports that one data-plane process drives.
         tiers: Switch tiers of the fabric: 1 for a single switch, 2 for leaves and
             spines.
-        is_modelled: Whether a process of this machine models the switches.
+        is_modeled: Whether a process of this machine models the switches.
     """
     most = min(_MOST, _LARGEST_BYTES // path_mtu)
     if window_bytes is not None:
@@ -96,7 +96,7 @@ def burst_packets(
         packet_bits = 8 * (path_mtu + _OVERHEAD_BYTES)
         bursts_per_s = _BURSTS_PER_S // tiers**2
         per_packet = (
-            _MODELLED_BURSTS_PER_S if is_modelled else bursts_per_s
+            _MODELED_BURSTS_PER_S if is_modeled else bursts_per_s
         ) * packet_bits
         wanted = (ports * rate_bps + per_packet // 2) // per_packet
     else:
@@ -105,7 +105,7 @@ def burst_packets(
 
 
 def window_bytes(
-    *, burst_packets: int, path_mtu: int, modelled_rate_bps: int | None = None
+    *, burst_packets: int, path_mtu: int, modeled_rate_bps: int | None = None
 ) -> int:
     """Return the default window: four bursts, but at least 64 KiB.
 
@@ -114,7 +114,7 @@ def window_bytes(
     KiB, 96 to 99 % with 128 KiB). With modeled switches, the window is also at least 5
     ms of a port's rate in real time.
     """
-    late = (modelled_rate_bps or 0) * _MODELLED_WINDOW_NS // (8 * 10**9)
+    late = (modeled_rate_bps or 0) * _MODELED_WINDOW_NS // (8 * 10**9)
     return max(_LEAST_WINDOW_BYTES, late, _WINDOW_BURSTS * burst_packets * path_mtu)
 
 

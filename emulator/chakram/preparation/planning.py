@@ -62,7 +62,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
             on_kernel=fabric.on_this_machine,
             ports=fabric.nports or _USUAL_PORTS,
             tiers=fabric.tiers or 1,
-            is_modelled=fabric.is_modelled,
+            is_modeled=fabric.is_modeled,
         )
 
     # Bursts fit the dilated rate, at which this machine has to send. With bursts sized
@@ -77,7 +77,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         "window_bytes": window_bytes(
             burst_packets=undilated_burst,
             path_mtu=path_mtu,
-            modelled_rate_bps=fabric.port_rate_bps if fabric.is_modelled else None,
+            modeled_rate_bps=fabric.port_rate_bps if fabric.is_modeled else None,
         ),
         "ack_interval_packets": burst
         if control.wants_round_trips
@@ -94,7 +94,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         # Hosts of modeled switches have a queue in front of their wire. Time in that
         # queue would add to the round trips that a delay-based congestion control
         # measures.
-        saves_up=fabric.is_modelled and not control.wants_round_trips,
+        saves_up=fabric.is_modeled and not control.wants_round_trips,
     )
 
 

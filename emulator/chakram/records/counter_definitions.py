@@ -5,7 +5,7 @@ destinations:
 
 * a slot in the memory that a shard shares (``chakram.records.counter_slots``);
 * a column in the tables of a run (``chakram.records.row_layout``);
-* a metric (``chakram.metrics.catalogue``).
+* a metric (``chakram.metrics.catalog``).
 
 Chakram generates snapshots, rows, slots and metrics from these declarations.
 

@@ -15,7 +15,7 @@ SERIES: Final = (
 """Colors of categories, in the order in which plots use them."""
 
 BLUE, ORANGE, GREEN, RED, *_ = SERIES
-GREY: Final = SERIES[7]
+GRAY: Final = SERIES[7]
 
 LOADS: Final = tuple(f"{BLUE}{alpha:02x}" for alpha in range(45, 256))
 """Colors of loads, from transparent (low) to opaque blue (high), on any background."""

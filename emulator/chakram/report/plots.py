@@ -17,7 +17,7 @@ from bokeh.core import properties
 from bokeh.plotting import figure
 
 from chakram.foundation.units import about_size, format_rate, format_time
-from chakram.report.palette import BLUE, GREEN, GREY, LOADS, RED, SERIES
+from chakram.report.palette import BLUE, GRAY, GREEN, LOADS, RED, SERIES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,8 +105,8 @@ def new_figure(
     plot.toolbar.autohide, plot.toolbar.logo = True, None
     # These colors fit both backgrounds. The page's style sheet refines them.
     plot.background_fill_color = plot.border_fill_color = None
-    plot.title.text_color = plot.axis.axis_label_text_color = GREY
-    plot.axis.major_label_text_color = GREY
+    plot.title.text_color = plot.axis.axis_label_text_color = GRAY
+    plot.axis.major_label_text_color = GRAY
     return plot
 
 
@@ -171,7 +171,7 @@ def legend_below(plot: figure) -> None:
     legend = plot.legend[0]
     plot.add_layout(legend, "below")
     legend.orientation, legend.click_policy = "horizontal", "hide"
-    legend.label_text_font_size, legend.label_text_color = "11px", GREY
+    legend.label_text_font_size, legend.label_text_color = "11px", GRAY
     legend.border_line_color = legend.background_fill_color = None
     legend.margin, legend.padding, legend.spacing = 0, 4, 12
     legend.visible = len(legend.items) > 1
@@ -183,7 +183,7 @@ def legend_below(plot: figure) -> None:
 
 def add_color_bar(plot: figure, colors: Any, unit: str, title: str = "") -> None:
     """Add the scale of *colors* to the right of a plot."""
-    look: dict[str, Any] = {"title_text_color": GREY, "major_label_text_color": GREY}
+    look: dict[str, Any] = {"title_text_color": GRAY, "major_label_text_color": GRAY}
     look |= {"color_mapper": colors, "background_fill_color": None, "width": 12}
     bar = models.ColorBar(title=title or None, **look)
     set_ticks(bar, unit)
@@ -362,14 +362,14 @@ def curves(
         # Put labels above the highest level, side by side. Curves approach that level
         # from below.
         dash = ("dashed", "dotted")[number % 2]
-        drawn: dict[str, Any] = {"line_dash": dash, "line_color": GREY}
+        drawn: dict[str, Any] = {"line_dash": dash, "line_color": GRAY}
         plot.add_layout(models.Span(location=at, dimension="width", **drawn))
         place = {
             "x": 8 + 160 * number,
             "x_units": "screen",
             "y": max(levels.values()),
         }
-        text = {"text_baseline": "bottom", "text_color": GREY, **place}
+        text = {"text_baseline": "bottom", "text_color": GRAY, **place}
         plot.add_layout(models.Label(text=level, text_font_size="11px", **text))
     _bands(plot, bands, top)
     legend_below(plot)
@@ -546,7 +546,7 @@ def spans(
     for number, (kind, found) in enumerate(kinds.items()):
         offset = 0.45 - lane * (number + 0.5)
         source = {**found, "y": [(row, offset) for row in found["row"]]}
-        color = GREY if kind == "compute" else _OF_SPANS[number % len(_OF_SPANS)]
+        color = GRAY if kind == "compute" else _OF_SPANS[number % len(_OF_SPANS)]
         # The outline keeps bars visible that are narrower than a pixel.
         bar = {"fill_color": color, "line_color": color, "legend_label": kind}
         ends: dict[str, Any] = {"y": "y", "left": "left", "right": "right"}
@@ -558,7 +558,7 @@ def spans(
     return plot
 
 
-_OF_SPANS = tuple(each for each in SERIES if each not in (RED, GREY))
+_OF_SPANS = tuple(each for each in SERIES if each not in (RED, GRAY))
 """Colors of time spans, except the critical path (red) and computation (gray)."""
 
 
@@ -585,7 +585,7 @@ def parts(
     names: Sequence[str],
     texts: Mapping[str, Sequence[str]],
     x_label: str,
-    colors: Sequence[str] = (GREEN, BLUE, GREY),
+    colors: Sequence[str] = (GREEN, BLUE, GRAY),
     **look: Any,
 ) -> figure:
     """Return stacked bars of *shares* in percent, one bar per name, left to right."""

@@ -12,7 +12,7 @@ from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import plots
 from chakram.report.blocks import facts, table
 from chakram.report.page import Plot, Section, render_page
-from chakram.report.palette import GREY, SERIES
+from chakram.report.palette import GRAY, SERIES
 from chakram.topology.drawing import Drawing, laid_out
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
         line_color="#345",
     )
     plots.hover(plot, boxes, "@label")
-    look = {"text_align": "center", "text_baseline": "middle", "text_color": GREY}
+    look = {"text_align": "center", "text_baseline": "middle", "text_color": GRAY}
     place = {"x": "x", "y": "y", "text": "shown", "y_offset": "offset"}
     plots.draw(plot, "Text", nodes, **place, text_font_size="size", **look)
 

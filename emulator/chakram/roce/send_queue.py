@@ -216,7 +216,7 @@ class SendQueue:
         """Remove and return the first message if it is completely acknowledged.
 
         A message is completely acknowledged if all its packets are before
-        *acknowledged*. Call `go_back` afterwards if the next packet to send is before
+        *acknowledged*. Call `go_back` afterward if the next packet to send is before
         *acknowledged*.
         """
         message = self._oldest

@@ -181,7 +181,7 @@ class RunDirectory:
         ports: Sequence[str] = (),
         recorded: Container[int] | None = None,
     ) -> OperationTable:
-        """Write the plan. Afterwards, you can add rows.
+        """Write the plan. Afterward, you can add rows.
 
         Args:
             plan: Plan to be executed.

@@ -85,14 +85,14 @@ def comparable(
     hosts: Iterable[str], ends: Mapping[str, tuple[str, str]], names: Iterable[str]
 ) -> list[list[str]]:
     """Return groups of links between the same tiers, from *names*."""
-    neighbours: dict[str, list[str]] = defaultdict(list)
+    neighbors: dict[str, list[str]] = defaultdict(list)
     for one, other in ends.values():
-        neighbours[one].append(other)
-        neighbours[other].append(one)
+        neighbors[one].append(other)
+        neighbors[other].append(one)
     tiers = dict.fromkeys(hosts, 0)
     reached = list(tiers)
     for node in reached:
-        for other in neighbours[node]:
+        for other in neighbors[node]:
             if other not in tiers:
                 tiers[other] = tiers[node] + 1
                 reached.append(other)

@@ -151,7 +151,7 @@ class Topology:
     _distances: dict[str, dict[str, int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    # Next nodes from each switch towards another one, and the neighbors of each node.
+    # Next nodes from each switch toward another one, and the neighbors of each node.
     # Also filled on demand.
     _following: dict[tuple[str, str], tuple[str, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False

@@ -223,7 +223,7 @@ class TraceGraphBuilder:
         use_data: bool = True,
         use_control: bool = False,
     ) -> TraceGraph:
-        """Return the graph. Do not use the builder afterwards.
+        """Return the graph. Do not use the builder afterward.
 
         Args:
             on_missing: Called with the position of a node and the id of a data

@@ -103,7 +103,7 @@ def second_machine(
 
 @pytest.fixture
 def disturbed(machine: Machine) -> Iterator[Machine]:
-    """Return the guest; its queueing disciplines are removed afterwards."""
+    """Return the guest; its queueing disciplines are removed afterward."""
     redirect(machine)
     yield machine
     clean(machine)

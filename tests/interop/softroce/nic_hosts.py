@@ -158,7 +158,7 @@ class NicHosts:
 def nic_hosts(
     machines: Sequence[Machine], folder: Path, count: int
 ) -> Iterator[NicHosts]:
-    """Start *count* agents in the guests, and end them afterwards."""
+    """Start *count* agents in the guests, and end them afterward."""
     hosts = NicHosts(machines, folder, count)
     agents = [
         (name, hosts.machine_of(number), _FIRST_PORT + number)

@@ -513,7 +513,7 @@ def test_fixed_rate_is_no_minimum_rate() -> None:
     [
         (Part.GENERATOR, SENT, (), "", ("generator slow", "h0")),
         (Part.START_SKEW, None, (), "", ("late rank", "rank 0")),
-        (Part.REPAIR, SENT, (), "", ("loss", "towards h1")),
+        (Part.REPAIR, SENT, (), "", ("loss", "toward h1")),
         (
             Part.REPAIR,
             SENT,
@@ -721,7 +721,7 @@ def test_excess_time_of_a_path_is_charged_to_its_fullest_link() -> None:
         # 50 ns of the way, 50 bytes, and two bursts of two packets are 250 bytes.
         (249, {}, ("window", "rank 0")),
         (250, {}, ("contention", "h0-leaf0 up")),
-        (250, {"retransmitted": 1}, ("loss", "towards h1")),
+        (250, {"retransmitted": 1}, ("loss", "toward h1")),
         (0, {}, ("window", "rank 0")),
     ],
 )

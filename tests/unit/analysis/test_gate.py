@@ -10,7 +10,7 @@ import pytest
 
 from chakram.analysis.comparison_inputs import read_side
 from chakram.analysis.gate import (
-    Judgement,
+    Judgment,
     Rule,
     Rules,
     Verdict,
@@ -57,7 +57,7 @@ def judged(tmp_path: Path) -> Any:
 
     def call(
         *rules: Rule, now: dict[str, Any], before: dict[str, Any] | None = None
-    ) -> Judgement:
+    ) -> Judgment:
         paths = []
         for name, each in (("now", now), ("before", before)):
             path = tmp_path / f"{name}.json"
@@ -69,8 +69,8 @@ def judged(tmp_path: Path) -> Any:
     return call
 
 
-def told(judgement: Judgement) -> list[tuple[str, bool | None, str]]:
-    return [(each.subject, each.holds, each.values) for each in judgement.verdicts]
+def told(judgment: Judgment) -> list[tuple[str, bool | None, str]]:
+    return [(each.subject, each.holds, each.values) for each in judgment.verdicts]
 
 
 def test_rule_applies_to_the_run_or_to_each_member_of_a_list(judged: Any) -> None:
@@ -199,7 +199,7 @@ VERDICTS = (
 
 
 def test_markdown_lists_failed_rules_first() -> None:
-    text = markdown(Judgement(verdicts=VERDICTS, comparison=("slow",)), name="ci")
+    text = markdown(Judgment(verdicts=VERDICTS, comparison=("slow",)), name="ci")
     assert text.splitlines() == [
         "## `ci`: FAILED",
         "",
@@ -215,13 +215,13 @@ def test_markdown_lists_failed_rules_first() -> None:
         "| **unknown** | `open` |  | `c = not known` |",
         "| ok | `kept` |  | `a = 1` |",
     ]
-    assert markdown(Judgement(verdicts=VERDICTS[:1]), name="ci").startswith(
+    assert markdown(Judgment(verdicts=VERDICTS[:1]), name="ci").startswith(
         "## `ci`: passed\n\n1 of 1 conditions hold.\n"
     )
 
 
 def test_junit_has_a_case_for_each_verdict() -> None:
-    text = junit(Judgement(verdicts=VERDICTS, comparison=("slow",)), name="ci")
+    text = junit(Judgment(verdicts=VERDICTS, comparison=("slow",)), name="ci")
     suite = Xml.fromstring(text)
     assert suite.attrib == {
         "name": "ci", "tests": "3", "failures": "2", "errors": "0", "skipped": "0",
@@ -296,12 +296,12 @@ def test_foreign_names_are_escaped_in_reports() -> None:
         holds=False,
         values="\x00 = \ufffe",
     )
-    judgement = Judgement(verdicts=(evil,), comparison=("slow \x1b", "```\n# lively"))
-    suite = Xml.fromstring(junit(judgement, name="\x07ci"))
+    judgment = Judgment(verdicts=(evil,), comparison=("slow \x1b", "```\n# lively"))
+    suite = Xml.fromstring(junit(judgment, name="\x07ci"))
     assert suite.get("name") == "\\u0007ci"
     assert suite[0].get("name") == ("a\\u001b[31m`b`\\u000a| <img> @you: \\u202egnp")
     assert (suite[0][0].text or "").startswith("\\u0000 = \\ufffe\nslow \\u001b\n")
-    lines = markdown(judgement, name="ci").splitlines()
+    lines = markdown(judgment, name="ci").splitlines()
     assert lines[4:8] == ["````text", "slow \\u001b", "```", "# lively"]
     assert lines[-1] == (
         "| **FAILED** | ``a\\u001b[31m`b`\\u000a\\| <img> @you`` | `\\u202egnp` | "

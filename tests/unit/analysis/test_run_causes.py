@@ -450,7 +450,7 @@ def test_an_imbalance_of_the_hash_is_named(
 def test_contention_at_a_host_is_named(
     tmp_path: Path, src: int, dst: int, size: int
 ) -> None:
-    """Another message meets those of the ring at the port towards one host."""
+    """Another message meets those of the ring at the port toward one host."""
     plan = ring(size, extra=(src, dst, 4 << 20))
     why = explained(tmp_path, plan)
     assert why.first is not None

@@ -70,7 +70,7 @@ class Listening:
     """A listener that agents have called, and a second one with the token of another.
 
     Args:
-        second: Why enrolment stops; None: it does not.
+        second: Why enrollment stops; None: it does not.
     """
 
     def __init__(self, second: AgentError | None) -> None:

@@ -12,7 +12,7 @@ NOTHING = LinkCounters(
 )
 
 
-def test_links_of_modelled_switches_report_pauses_at_both_ends() -> None:
+def test_links_of_modeled_switches_report_pauses_at_both_ends() -> None:
     before, after = incast_counters(steps=0), incast_counters(steps=60)
     records = link_records(single_switch(8, RATE), before, after)
     up = {each.link: each for each in records if each.direction == "up"}

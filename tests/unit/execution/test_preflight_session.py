@@ -1,4 +1,4 @@
-"""A preflight without an agent or a launcher ends, and passes no judgement."""
+"""A preflight without an agent or a launcher ends, and passes no judgment."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from chakram.fabric.labs.link_counters import LabCounters, LinkCounters
-from chakram.fabric.modelled_switch.frames import Frames
-from chakram.fabric.modelled_switch.live_switch import LiveSwitch
-from chakram.fabric.modelled_switch.switch_process import lab_counters
+from chakram.fabric.modeled_switch.frames import Frames
+from chakram.fabric.modeled_switch.live_switch import LiveSwitch
+from chakram.fabric.modeled_switch.switch_process import lab_counters
 from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.switch.ecmp import KernelPaths
 from chakram.switch.profiles import Profile

@@ -21,14 +21,14 @@ _ROUTE = (
         *("protocol", "scope", "type", "flags"),
     ),
 )
-_NEIGHBOUR = ("=B3xiHBB", ("family", "index", "state", "flags", "type"))
+_NEIGHBOR = ("=B3xiHBB", ("family", "index", "state", "flags", "type"))
 _QUEUE = ("=B3xiIII", ("family", "index", "handle", "parent", "info"))
 
 KINDS: dict[int, tuple[str, tuple[str, tuple[str, ...]]]] = {
     16: ("NEWLINK", _LINK),
     20: ("NEWADDR", _ADDRESS),
     24: ("NEWROUTE", _ROUTE),
-    28: ("NEWNEIGH", _NEIGHBOUR),
+    28: ("NEWNEIGH", _NEIGHBOR),
     36: ("NEWQDISC", _QUEUE),
     37: ("DELQDISC", _QUEUE),
     40: ("NEWTCLASS", _QUEUE),

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("gnmi_pb")
 
-from chakram.fabric.modelled_switch.gnmi_server import (
+from chakram.fabric.modeled_switch.gnmi_server import (
     as_json,
     notification,
     select,

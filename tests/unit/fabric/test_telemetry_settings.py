@@ -144,7 +144,7 @@ def lab(**changes: Any) -> Experiment:
     return parse_experiment(json.dumps(whole), source="x.yaml")
 
 
-def test_only_modelled_switches_of_a_lab_can_be_read() -> None:
+def test_only_modeled_switches_of_a_lab_can_be_read() -> None:
     lab(switch="model", telemetry={})
     with pytest.raises(ConfigError, match="needs switch: model"):
         lab(telemetry={})

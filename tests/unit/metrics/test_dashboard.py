@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chakram.metrics.catalogue import SERIES
+from chakram.metrics.catalog import SERIES
 from tests.support import REPO_ROOT
 
 lint = pytest.importorskip("dashboards.lint", exc_type=ImportError)
@@ -175,7 +175,7 @@ def test_panels_use_one_set_of_colors(name: str) -> None:
     panels_module = pytest.importorskip("dashboards.panels", exc_type=ImportError)
     palette = {
         *(getattr(panels_module, color) for color in ("BLUE", "ORANGE", "GREEN")),
-        *(getattr(panels_module, color) for color in ("RED", "GREY")),
+        *(getattr(panels_module, color) for color in ("RED", "GRAY")),
     }
     neutral = {"text", "transparent"}
     for panel in query_files.panels_of(DASHBOARDS[name]):

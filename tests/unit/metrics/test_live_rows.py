@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chakram.metrics import live_rows
-from chakram.metrics.catalogue import MOST_HOSTS, host_labels
+from chakram.metrics.catalog import MOST_HOSTS, host_labels
 from chakram.metrics.live_rows import LiveRows
 from chakram.plan.plan import Plan
 from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows

@@ -19,7 +19,7 @@ from chakram.analysis.charged_causes import Cause, Why
 from chakram.analysis.critical_path import Part
 from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
-from chakram.metrics.catalogue import (
+from chakram.metrics.catalog import (
     HOST_COUNTERS,
     MESSAGE_PARTS,
     METRICS,
@@ -575,7 +575,7 @@ def full_state(agents: int) -> MetricsState:
     return state
 
 
-def test_everything_exported_is_in_the_catalogue_and_all_of_it_is_exported() -> None:
+def test_everything_exported_is_in_the_catalog_and_all_of_it_is_exported() -> None:
     seen = set()
     for family in parse_text(exposition(full_state(1))):
         for sample in family.samples:

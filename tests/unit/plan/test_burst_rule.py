@@ -89,7 +89,7 @@ def test_more_hops_need_longer_bursts(rate_bps: int, packets: int) -> None:
     ("rate_bps", "packets"),
     [(40_000_000, 2), (100_000_000, 2), (200_000_000, 4), (1_000_000_000, 15)],
 )
-def test_modelled_switches_need_fewer_bursts_regardless_of_their_number(
+def test_modeled_switches_need_fewer_bursts_regardless_of_their_number(
     rate_bps: int, packets: int, tiers: int
 ) -> None:
     assert packets == burst_packets(
@@ -99,7 +99,7 @@ def test_modelled_switches_need_fewer_bursts_regardless_of_their_number(
         on_kernel=True,
         ports=8,
         tiers=tiers,
-        is_modelled=True,
+        is_modeled=True,
     )
 
 
@@ -107,11 +107,11 @@ def test_modelled_switches_need_fewer_bursts_regardless_of_their_number(
     ("rate_bps", "packets", "window"),
     [(40_000_000, 15, 245_760), (40_000_000, 2, WINDOW), (200_000_000, 4, 125_000)],
 )
-def test_modelled_switches_have_windows_of_5_ms(
+def test_modeled_switches_have_windows_of_5_ms(
     rate_bps: int, packets: int, window: int
 ) -> None:
     assert window == window_bytes(
-        burst_packets=packets, path_mtu=4096, modelled_rate_bps=rate_bps
+        burst_packets=packets, path_mtu=4096, modeled_rate_bps=rate_bps
     )
 
 

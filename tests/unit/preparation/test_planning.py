@@ -90,7 +90,7 @@ def test_summary_of_a_plan_is_exact() -> None:
 
 
 @pytest.mark.parametrize("switch", ["kernel", "model"])
-def test_hosts_of_modelled_switches_may_send_ahead_of_their_rate(switch: str) -> None:
+def test_hosts_of_modeled_switches_may_send_ahead_of_their_rate(switch: str) -> None:
     text = EXPERIMENT.replace("namespaces", f"namespaces\n  switch: {switch}")
     plan = transport_plan(parse_experiment(text))
     assert plan.saves_up == (switch == "model")

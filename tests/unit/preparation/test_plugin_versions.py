@@ -236,9 +236,9 @@ def test_control_that_needs_round_trips_gets_an_ack_per_burst() -> None:
     other = transport_plan(experiment_with())
     assert other.ack_interval_packets > other.max_burst_packets
     # What waits in a host of modeled switches would be part of its round trips.
-    modelled = NAMESPACES.replace("namespaces", "namespaces\n  switch: model")
-    asks = modelled + yaml.safe_dump({"transport": {"congestion_control": control}})
-    assert transport_plan(parse_experiment(modelled)).saves_up
+    modeled = NAMESPACES.replace("namespaces", "namespaces\n  switch: model")
+    asks = modeled + yaml.safe_dump({"transport": {"congestion_control": control}})
+    assert transport_plan(parse_experiment(modeled)).saves_up
     assert not transport_plan(parse_experiment(asks)).saves_up
     # Nothing of it needs the rate of the line.
     assert transport_plan(experiment_with(control, rate="mtu: 4200")) is not None

@@ -23,7 +23,7 @@ from bokeh.models import (
     VBar,
 )
 
-from chakram.report.palette import GREY
+from chakram.report.palette import GRAY
 from chakram.report.plots import (
     HALF,
     WHOLE,
@@ -343,9 +343,9 @@ def test_spans_of_a_kind_have_a_lane_of_their_row() -> None:
     assert [each.glyph.height for each in (reduce, compute)] == [
         pytest.approx(0.45 * 0.95)
     ] * 2
-    # Computation is grey: communication is what is looked for.
-    assert compute.glyph.fill_color == GREY
-    assert reduce.glyph.fill_color != GREY
+    # Computation is gray: communication is what is looked for.
+    assert compute.glyph.fill_color == GRAY
+    assert reduce.glyph.fill_color != GRAY
     assert legend_of(plot) == ["all_reduce", "compute"]
     assert tips_of(plot) == [[("all_reduce", "@text")], [("compute", "@text")]]
     assert not renderers(plot, Segment)

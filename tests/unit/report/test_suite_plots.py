@@ -15,7 +15,7 @@ from bokeh.models import (
     Text,
 )
 
-from chakram.report.palette import GREY
+from chakram.report.palette import GRAY
 from chakram.report.plots import HALF, WHOLE
 from chakram.report.sweep.figures import (
     CellValue,
@@ -191,10 +191,10 @@ def test_changes_stand_with_where_they_may_be() -> None:
     assert (zero.location, zero.dimension) == (0, "height")
     assert legend_of(plot) == ["significant", "not significant"]
     assert tips_of(plot) == ["@tip", "@tip"]
-    # What does not tell apart is grey.
+    # What does not tell apart is gray.
     colors = [each.glyph.line_color for each in renderers(plot, Segment)]
-    assert colors[1] == GREY
-    assert colors[0] != GREY
+    assert colors[1] == GRAY
+    assert colors[0] != GRAY
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from chakram.switch.keyed_random import flow_hash
 from chakram.switch.profiles import Profile, fifo
 from chakram.switch.settings import BALANCINGS
 from tests.leaf_spines import clos
-from tests.property.modelled_switches import flow_to, ring, two_leaves
+from tests.property.modeled_switches import flow_to, ring, two_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

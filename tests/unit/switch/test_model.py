@@ -45,7 +45,7 @@ from chakram.switch.settings import (
     WatchdogSettings,
     WredSettings,
 )
-from tests.property.modelled_switches import (
+from tests.property.modeled_switches import (
     DELAY_NS,
     GBIT,
     flow_to,

@@ -69,7 +69,7 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Release all resources. No file can be opened afterwards."""
+        """Release all resources. No file can be opened afterward."""
         ...
 
 

@@ -23,7 +23,7 @@ _FIRST_WITHOUT_NUMPY = 18
 def import_arrow_only() -> None:
     """Import pyarrow without optional modules, unless it is already imported.
 
-    Afterwards, pyarrow cannot convert to numpy. So this has no effect in a process that
+    Afterward, pyarrow cannot convert to numpy. So this has no effect in a process that
     does not end after the verb.
     """
     if not _ends_after_verb() or "pyarrow" in sys.modules:

@@ -43,13 +43,13 @@ def gate(
     """
     from chakram.analysis import gate as gates
 
-    judgement = gates.judge(gates.read_rules(rules), run, baseline, faults=_faults)
-    verdicts = judgement.verdicts
+    judgment = gates.judge(gates.read_rules(rules), run, baseline, faults=_faults)
+    verdicts = judgment.verdicts
     name = f"chakram gate {rules.name}"
     if junit is not None:
-        _write(junit, gates.junit(judgement, name=name))
+        _write(junit, gates.junit(judgment, name=name))
     if markdown is not None:
-        _write(markdown, gates.markdown(judgement, name=name))
+        _write(markdown, gates.markdown(judgment, name=name))
     failed = [each for each in verdicts if each.holds is not True]
     if as_json:
         print_json(
@@ -57,13 +57,13 @@ def gate(
             {
                 "passed": not failed,
                 "verdicts": [asdict(each) for each in verdicts],
-                "comparison": list(judgement.comparison),
+                "comparison": list(judgment.comparison),
             },
         )
     else:
         for each in verdicts:
             print(_line(each))
-        for sentence in judgement.comparison:
+        for sentence in judgment.comparison:
             print(sentence)
         kept = len(verdicts) - len(failed)
         print(

@@ -1,4 +1,4 @@
-"""The controller's side of call home: agents arrive, enrol, and wait for calls."""
+"""The controller's side of call home: agents arrive, enroll, and wait for calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from chakram.control.call_home.enrolment import Enrolment
+    from chakram.control.call_home.enrollment import Enrollment
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ _LONGEST_TEXT = 253
 _MOST_OTHER_REFUSALS = 64
 """Limit on refusals to remember, in addition to one per expected agent."""
 _CONNECTIONS_OF_AGENT = 3
-"""Connections that an agent may open at the same time: to enrol, for its calls, and to
+"""Connections that an agent may open at the same time: to enroll, for its calls, and to
 be controlled."""
 _DESCRIPTORS_OF_AGENT = 16
 """Limit on descriptors per agent: two connections of it, three sockets of its calls,
@@ -180,7 +180,7 @@ class CallHomeListener:
     Args:
         folder: Folder for the Unix sockets on which ``AgentClient`` calls agents. Only
             its owner must be able to open it.
-        enrolment: Decides which agents may enrol.
+        enrollment: Decides which agents may enroll.
         authority: Signs their certificates.
         log: Called with the name of an agent and lines of its log.
 
@@ -193,15 +193,15 @@ class CallHomeListener:
     def __init__(
         self,
         folder: Path,
-        enrolment: Enrolment,
+        enrollment: Enrollment,
         authority: RunAuthority,
         log: Callable[[str, str], None],
     ) -> None:
-        self.enrolment = enrolment
+        self.enrollment = enrollment
         self._authority = authority
         self.agents = {
             name: CalledAgent(name, f"unix:{folder}/{number}", log)
-            for number, name in enumerate(enrolment.names)
+            for number, name in enumerate(enrollment.names)
         }
         self.refusals: dict[str, ChakramError] = {}
         self._changed = asyncio.Event()
@@ -275,12 +275,12 @@ class CallHomeListener:
         """Wait until something has changed: an agent has arrived, left or been refused.
 
         Raises:
-            EnrolmentStopped: If one name was claimed twice.
+            EnrollmentStopped: If one name was claimed twice.
         """
         await self._changed.wait()
         self._changed.clear()
-        if self.enrolment.stopped is not None:
-            raise self.enrolment.stopped
+        if self.enrollment.stopped is not None:
+            raise self.enrollment.stopped
 
     def missing(self) -> list[str]:
         """Return the names of the agents that are not connected."""
@@ -342,7 +342,7 @@ class CallHomeListener:
         """Return the agent whose connection this is, and the answer to its greeting.
 
         Raises:
-            ChakramError: If the agent must not enrol or connect.
+            ChakramError: If the agent must not enroll or connect.
         """
         name = hello.name
         # Strangers must not fill the memory with errors that contain these texts.
@@ -355,18 +355,18 @@ class CallHomeListener:
                 f"controller has {chakram.__version__} (protocol {PROTOCOL_VERSION})",
                 "install the same version on both hosts",
             )
-        if hello.HasField("enrolment"):
-            request = hello.enrolment.request
+        if hello.HasField("enrollment"):
+            request = hello.enrollment.request
             self._authority.check_request(name, request)
-            name = self.enrolment.enrol(
+            name = self.enrollment.enroll(
                 name,
-                hello.enrolment.token,
+                hello.enrollment.token,
                 request=request,
                 source=source,
                 now_ns=time.monotonic_ns(),
             )
             certificate = self._authority.sign_request(name, request)
-            self.agents[name].launcher = hello.enrolment.launcher
+            self.agents[name].launcher = hello.enrollment.launcher
             return None, pb.Welcome(certificate=certificate, name=name)
         certified = agent_name(writer.get_extra_info("ssl_object"))
         if certified is None or certified != name or name not in self.agents:

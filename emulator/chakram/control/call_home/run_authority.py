@@ -96,7 +96,7 @@ class RunAuthority:
     def server_context(self) -> ssl.SSLContext:
         """Return the TLS context of the controller's listener.
 
-        Agents without a certificate can connect, but then only enrol.
+        Agents without a certificate can connect, but then only enroll.
         """
         now = datetime.now(UTC)
         key = ec.generate_private_key(ec.SECP256R1())
@@ -135,7 +135,7 @@ def client_context(
 
     Args:
         authority: Certificate of the run's authority in PEM.
-        pair: The agent's certificate in PEM and its key; None to enrol.
+        pair: The agent's certificate in PEM and its key; None to enroll.
 
     Raises:
         ssl.SSLError: If the certificates are not valid.

@@ -28,7 +28,7 @@ from typing import Any
 
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.fabric.labs.holder_protocol import encode_error, raise_error
-from chakram.fabric.modelled_switch.packet_ring import (
+from chakram.fabric.modeled_switch.packet_ring import (
     BLOCK_BYTES,
     RETIRE_MS,
     PacketRing,

@@ -316,7 +316,7 @@ class FabricKind(Model, ABC):
         return False
 
     @property
-    def is_modelled(self) -> bool:
+    def is_modeled(self) -> bool:
         """Whether the switches of its runs are modeled."""
         return False
 

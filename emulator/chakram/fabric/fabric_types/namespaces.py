@@ -135,7 +135,7 @@ class NamespaceFabric(LocalFabric):
         return marks or any(each.ecn for each in self.links.all)
 
     @property
-    def is_modelled(self) -> bool:
+    def is_modeled(self) -> bool:
         """Whether the switches of its runs are modeled."""
         return self.switch == "model"
 
@@ -144,14 +144,14 @@ class NamespaceFabric(LocalFabric):
         topology = self.to_topology()
         plan = plan_addresses(topology, self.addressing)
         switch = topology.switch_of(host)
-        near = topology.hosts if self.is_modelled else topology.hosts_of(switch)
+        near = topology.hosts if self.is_modeled else topology.hosts_of(switch)
         own = plan.host(host)
         found = [
             (each.address, each.mac)
             for each in map(plan.host, near)
             if each.host != host
         ]
-        if own.gateway is not None and not self.is_modelled:
+        if own.gateway is not None and not self.is_modeled:
             macs = {each.switch: each.gateway_mac for each in plan.subnets}
             found.append((own.gateway, macs[switch]))
         return found
@@ -159,7 +159,7 @@ class NamespaceFabric(LocalFabric):
     @property
     def fault_kinds(self) -> Collection[FaultKind]:
         """Kinds of link faults that runs can inject. Kernels cannot pause links."""
-        if self.is_modelled:
+        if self.is_modeled:
             return FAULT_KINDS
         return tuple(kind for kind in FAULT_KINDS if kind != "pause_storm")
 
@@ -328,7 +328,7 @@ class NamespaceFabric(LocalFabric):
         """Start the gNMI servers of the switches, if their counters are to be read."""
         if self.telemetry is None:
             return None
-        from chakram.fabric.modelled_switch.gnmi_session import serving
+        from chakram.fabric.modeled_switch.gnmi_session import serving
         from chakram.telemetry.mapping import read_mapping
 
         addresses = await stack.enter_async_context(
@@ -429,12 +429,12 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
 
 
 def _check_telemetry(fabric: NamespaceFabric) -> list[Mistake]:
-    """Check that there are switches to read, which need no description."""
+    """Check that telemetry is of modeled switches, without ``targets`` and ``otlp``."""
     telemetry = fabric.telemetry
     if telemetry is None:
         return []
     where: Location = ("fabric", "telemetry")
-    if not fabric.is_modelled:
+    if not fabric.is_modeled:
         return [
             Mistake(
                 location=where,

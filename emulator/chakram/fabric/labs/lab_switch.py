@@ -49,7 +49,7 @@ class LabSwitch:
                         sys.executable,
                         "-P",
                         "-m",
-                        "chakram.fabric.modelled_switch.switch_process",
+                        "chakram.fabric.modeled_switch.switch_process",
                     ),
                     *(str(theirs.fileno()), str(namespace)),
                 ],

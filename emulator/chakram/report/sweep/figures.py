@@ -15,7 +15,7 @@ from chakram.console.number_format import percent_text
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import plots
 from chakram.report.page import NO_BANDWIDTHS, Absent, Parts, Plot, section
-from chakram.report.palette import BLUE, GREY
+from chakram.report.palette import BLUE, GRAY
 from chakram.report.run.bandwidth_and_fct import BANDWIDTH
 from chakram.report.sweep.data import CASE, SuiteData, change_of, spread_of
 
@@ -353,7 +353,7 @@ def _points(cells: Sequence[str], **look: Any) -> figure:
     """Return an empty figure with a row per cell and a line at zero."""
     rows = models.FactorRange(*reversed(cells))
     plot = plots.new_figure(y_range=rows, **look)
-    plot.add_layout(models.Span(location=0, dimension="height", line_color=GREY))
+    plot.add_layout(models.Span(location=0, dimension="height", line_color=GRAY))
     plot.ygrid.visible = False
     return plot
 
@@ -366,7 +366,7 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
     plot = _points(names, height=120 + 22 * len(names), **look)
     for what, is_sure, color in (
         ("significant", True, BLUE),
-        ("not significant", False, GREY),
+        ("not significant", False, GRAY),
     ):
         own = [each for each in found if each.significant is is_sure]
         if not own:

@@ -99,7 +99,7 @@ def infer_groups(ranks: Mapping[int, RankOperations]) -> dict[int, list[str]]:
 
 @dataclass(slots=True)
 class _Sides:
-    """Possible and certain operations towards one peer in one group."""
+    """Possible and certain operations toward one peer in one group."""
 
     possible: set[Side] = field(default_factory=set)
     certain: Counter[Side] = field(default_factory=Counter)
@@ -185,7 +185,7 @@ class _Rank:
         return found
 
     def sides(self) -> dict[tuple[str, int], _Sides]:
-        """Return this rank's possible operations towards each peer in each group."""
+        """Return this rank's possible operations toward each peer in each group."""
         found: dict[tuple[str, int], _Sides] = {}
         for each, left in zip(self._operations, self._left, strict=True):
             for index in left:

@@ -46,7 +46,7 @@ async def serving(
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m"),
-            *("chakram.fabric.modelled_switch.gnmi_server", lab.directory),
+            *("chakram.fabric.modeled_switch.gnmi_server", lab.directory),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=output,

@@ -28,22 +28,22 @@ def job_token(secret: bytes) -> bytes:
     return hmac.digest(secret, b"job", "sha256")
 
 
-class EnrolmentStopped(AgentError):
+class EnrollmentStopped(AgentError):
     """Two agents have claimed one name, so one of them has a stolen token."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Enrolment:
-    """The hosts that may still enrol, and the agents that have enrolled.
+class Enrollment:
+    """The hosts that may still enroll, and the agents that have enrolled.
 
     Attributes:
         secret: The run's secret, from which the tokens follow.
         names: Hosts that are expected.
         shares_token: Whether the token of the job is valid.
-        ends_ns: Time after which no agent can enrol.
+        ends_ns: Time after which no agent can enroll.
         sources: Address of each agent that has enrolled, by name.
         requests: Certificate signing request of each of these agents.
-        stopped: Why enrolment has stopped, or None.
+        stopped: Why enrollment has stopped, or None.
     """
 
     secret: bytes
@@ -52,9 +52,9 @@ class Enrolment:
     ends_ns: int
     sources: dict[str, str] = field(default_factory=dict)
     requests: dict[str, bytes] = field(default_factory=dict)
-    stopped: EnrolmentStopped | None = None
+    stopped: EnrollmentStopped | None = None
 
-    def enrol(
+    def enroll(
         self, name: str, token: bytes, *, request: bytes, source: str, now_ns: int
     ) -> str:
         """Admit an agent, and return the name of its host in the inventory.
@@ -71,8 +71,8 @@ class Enrolment:
             now_ns: Current time, by the clock of ``ends_ns``.
 
         Raises:
-            EnrolmentStopped: If the name was claimed before with another request. No
-                agent can enrol after that.
+            EnrollmentStopped: If the name was claimed before with another request. No
+                agent can enroll after that.
             AgentError: If the token is not valid for this name and this time.
         """
         where = f"agent {name!r} at {source}"
@@ -97,7 +97,7 @@ class Enrolment:
         if self.requests.get(name) == request:
             return name
         if name in self.sources:
-            self.stopped = EnrolmentStopped(
+            self.stopped = EnrollmentStopped(
                 f"agent {name!r}",
                 f"was claimed from {self.sources[name]} and from {source}: one token "
                 "was used twice",

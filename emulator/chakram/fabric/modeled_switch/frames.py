@@ -197,7 +197,7 @@ def open_frames(
     """
     try:
         try:
-            from chakram.fabric.modelled_switch._frames import RingFrames
+            from chakram.fabric.modeled_switch._frames import RingFrames
         except ImportError:  # not compiled, or disabled
             return SocketFrames(interfaces, frame_bytes=frame_bytes, places=places)
         return RingFrames(interfaces, frame_bytes=frame_bytes, places=places)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from chakram.fabric.modelled_switch import packet_ring
-from chakram.fabric.modelled_switch.packet_ring import BLOCK_BYTES, PacketRing
+from chakram.fabric.modeled_switch import packet_ring
+from chakram.fabric.modeled_switch.packet_ring import BLOCK_BYTES, PacketRing
 
 BLOCKS = 2
 STATUS_AT = 8

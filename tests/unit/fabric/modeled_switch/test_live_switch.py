@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from chakram.fabric.modelled_switch import live_switch
+from chakram.fabric.modeled_switch import live_switch
 from chakram.predict.simulator.event_queue import NO_EVENT
 from chakram.switch.ecmp import Flow, KernelPaths
 from chakram.switch.faults import LinkFault

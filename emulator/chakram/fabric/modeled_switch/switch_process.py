@@ -1,6 +1,6 @@
 """The process that runs every modeled switch of a lab.
 
-``python -m chakram.fabric.modelled_switch.switch_process SOCKET NAMESPACE`` takes two
+``python -m chakram.fabric.modeled_switch.switch_process SOCKET NAMESPACE`` takes two
 file descriptors: a control socket, and the namespace with the ports. It reads a
 ``LabSpec`` from the socket. It answers with an empty object once it forwards packets,
 or with an error. It then answers each further request: with counters, with samples, or
@@ -28,8 +28,8 @@ from chakram.fabric.labs import link_counters as counters
 from chakram.fabric.labs.enter_namespace import enter_namespace
 from chakram.fabric.labs.holder_protocol import encode_error, receive_line
 from chakram.fabric.labs.lab_spec import LabSpec, decode_spec
-from chakram.fabric.modelled_switch.frames import SocketFrames, open_frames
-from chakram.fabric.modelled_switch.live_switch import LiveSwitch
+from chakram.fabric.modeled_switch.frames import SocketFrames, open_frames
+from chakram.fabric.modeled_switch.live_switch import LiveSwitch
 from chakram.foundation.errors import ChakramError
 from chakram.predict.simulator.samples import LinkSampler
 from chakram.predict.simulator.switch_fabric import SwitchFabric

@@ -1,6 +1,6 @@
 """The process that serves the counters of a lab's modeled switches through gNMI.
 
-``python -m chakram.fabric.modelled_switch.gnmi_server LAB_DIRECTORY`` reads a request
+``python -m chakram.fabric.modeled_switch.gnmi_server LAB_DIRECTORY`` reads a request
 as one line of JSON: an object with ``addresses``, the ``host:port`` of each switch by
 name, and ``facts``. It answers with the ``addresses`` that it listens on, in which
 ports are chosen for 0. It ends when standard input closes.

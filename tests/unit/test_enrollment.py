@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.control.call_home.enrolment import (
-    Enrolment,
-    EnrolmentStopped,
+from chakram.control.call_home.enrollment import (
+    Enrollment,
+    EnrollmentStopped,
     host_token,
     job_token,
 )
@@ -17,31 +17,33 @@ SECRET = b"s" * 32
 HOSTS = ("gpu1", "gpu2")
 
 
-def enrolment(*, shares_token: bool = False) -> Enrolment:
-    return Enrolment(secret=SECRET, names=HOSTS, shares_token=shares_token, ends_ns=100)
+def enrollment(*, shares_token: bool = False) -> Enrollment:
+    return Enrollment(
+        secret=SECRET, names=HOSTS, shares_token=shares_token, ends_ns=100
+    )
 
 
-def enrol(
-    door: Enrolment, name: str, token: bytes, *, source: str = "a:1", now_ns: int = 1
+def enroll(
+    door: Enrollment, name: str, token: bytes, *, source: str = "a:1", now_ns: int = 1
 ) -> str:
     """Admit an agent with a request that is unlike those of other connections."""
     request = source.encode()
-    return door.enrol(name, token, request=request, source=source, now_ns=now_ns)
+    return door.enroll(name, token, request=request, source=source, now_ns=now_ns)
 
 
-def test_each_host_enrols_once_with_its_own_token() -> None:
-    door = enrolment()
+def test_each_host_enrolls_once_with_its_own_token() -> None:
+    door = enrollment()
     assert not door.sources
-    enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="a:1")
+    enroll(door, "gpu1", host_token(SECRET, "gpu1"), source="a:1")
     assert set(door.sources) == {"gpu1"}
-    enrol(door, "gpu2", host_token(SECRET, "gpu2"), source="b:1", now_ns=1)
+    enroll(door, "gpu2", host_token(SECRET, "gpu2"), source="b:1", now_ns=1)
     assert set(door.sources) == set(HOSTS)
 
 
 def test_hosts_with_one_command_share_a_token() -> None:
-    door = enrolment(shares_token=True)
+    door = enrollment(shares_token=True)
     for name in HOSTS:
-        enrol(door, name, job_token(SECRET), source=name, now_ns=1)
+        enroll(door, name, job_token(SECRET), source=name, now_ns=1)
     assert set(door.sources) == set(HOSTS)
 
 
@@ -61,43 +63,43 @@ def test_hosts_with_one_command_share_a_token() -> None:
 def test_a_wrong_token_is_refused(
     name: str, token: bytes, shares_token: bool, found: str
 ) -> None:
-    door = enrolment(shares_token=shares_token)
+    door = enrollment(shares_token=shares_token)
     with pytest.raises(AgentError, match=found):
-        enrol(door, name, token, source="a:1")
+        enroll(door, name, token, source="a:1")
     assert not door.sources
     assert door.stopped is None
 
 
 def test_a_token_expires() -> None:
-    door = enrolment()
+    door = enrollment()
     with pytest.raises(AgentError, match="expired"):
-        enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="a:1", now_ns=101)
+        enroll(door, "gpu1", host_token(SECRET, "gpu1"), source="a:1", now_ns=101)
 
 
-def test_a_second_claim_stops_the_enrolment_and_names_both() -> None:
-    door = enrolment()
-    enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="192.0.2.1:5", now_ns=1)
-    with pytest.raises(EnrolmentStopped, match=r"192\.0\.2\.1:5 .*192\.0\.2\.9:6"):
-        enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="192.0.2.9:6", now_ns=2)
-    with pytest.raises(EnrolmentStopped, match="gpu1"):
-        enrol(door, "gpu2", host_token(SECRET, "gpu2"), source="192.0.2.2:5", now_ns=3)
+def test_a_second_claim_stops_the_enrollment_and_names_both() -> None:
+    door = enrollment()
+    enroll(door, "gpu1", host_token(SECRET, "gpu1"), source="192.0.2.1:5", now_ns=1)
+    with pytest.raises(EnrollmentStopped, match=r"192\.0\.2\.1:5 .*192\.0\.2\.9:6"):
+        enroll(door, "gpu1", host_token(SECRET, "gpu1"), source="192.0.2.9:6", now_ns=2)
+    with pytest.raises(EnrollmentStopped, match="gpu1"):
+        enroll(door, "gpu2", host_token(SECRET, "gpu2"), source="192.0.2.2:5", now_ns=3)
     assert door.stopped is not None
 
 
 def test_a_lost_answer_can_be_asked_for_again() -> None:
-    door = enrolment()
+    door = enrollment()
     token = host_token(SECRET, "gpu1")
     for source in ("192.0.2.1:5", "192.0.2.1:6"):
-        found = door.enrol("gpu1", token, request=b"r", source=source, now_ns=1)
+        found = door.enroll("gpu1", token, request=b"r", source=source, now_ns=1)
         assert found == "gpu1"
     assert door.stopped is None
 
 
 def test_a_claim_without_a_valid_token_stops_nothing() -> None:
-    door = enrolment()
-    enrol(door, "gpu1", host_token(SECRET, "gpu1"), source="a:1")
+    door = enrollment()
+    enroll(door, "gpu1", host_token(SECRET, "gpu1"), source="a:1")
     with pytest.raises(AgentError, match="not valid"):
-        enrol(door, "gpu1", b"guess", source="b:1", now_ns=1)
+        enroll(door, "gpu1", b"guess", source="b:1", now_ns=1)
     assert door.stopped is None
 
 
@@ -150,9 +152,9 @@ def test_what_is_no_token_file_is_refused_without_its_content(text: bytes) -> No
 def test_a_host_may_leave_out_or_add_its_domain(
     inventory: tuple[str, ...], called: str, found: str | None
 ) -> None:
-    door = Enrolment(secret=SECRET, names=inventory, shares_token=True, ends_ns=100)
+    door = Enrollment(secret=SECRET, names=inventory, shares_token=True, ends_ns=100)
     if found is None:
         with pytest.raises(AgentError, match="not in the inventory"):
-            enrol(door, called, job_token(SECRET), source="a:1")
+            enroll(door, called, job_token(SECRET), source="a:1")
     else:
-        assert found == enrol(door, called, job_token(SECRET), source="a:1")
+        assert found == enroll(door, called, job_token(SECRET), source="a:1")

@@ -1,4 +1,4 @@
-"""The catalogue of metrics follows its own rules."""
+"""The catalog of metrics follows its own rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 from tools.metrics_reference import reference_page
 
-from chakram.metrics.catalogue import (
+from chakram.metrics.catalog import (
     AGENT,
     BUILD,
     BY_NAME,
@@ -102,7 +102,7 @@ def test_every_counter_of_the_data_plane_has_a_metric() -> None:
         assert f"chakram_{renamed.get(name, f'{name}_total')}" in BY_NAME
 
 
-def test_reference_page_matches_the_catalogue() -> None:
+def test_reference_page_matches_the_catalog() -> None:
     page = REPO_ROOT / "docs/reference/metrics.md"
     assert page.read_text(encoding="utf-8") == reference_page(), (
         f"run `python tools/metrics_reference.py > {page.relative_to(REPO_ROOT)}`"

@@ -1,0 +1,3 @@
+from chakram.fabric.modeled_switch.frames import SocketFrames
+
+class RingFrames(SocketFrames): ...

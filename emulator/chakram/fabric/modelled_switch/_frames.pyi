@@ -1,3 +1,0 @@
-from chakram.fabric.modelled_switch.frames import SocketFrames
-
-class RingFrames(SocketFrames): ...
