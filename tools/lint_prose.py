@@ -1,7 +1,7 @@
 """Find words and sentences that plain technical English does not use.
 
-The tool checks Markdown, docstrings, comments and help texts of the paths that
-``[tool.prose]`` in ``pyproject.toml`` lists. Each pattern below has a replacement.
+The tool checks Markdown, docstrings, comments, help texts and messages of the paths
+that ``[tool.prose]`` in ``pyproject.toml`` lists. Each pattern below has a replacement.
 CONTRIBUTING.md explains the rules. The tool prints one line per finding. Its exit code
 is 1 if there is any finding.
 """
@@ -28,13 +28,16 @@ MAX_COLUMNS = 120
 REPLACEMENTS = {
     r"whoever|whomever": "you; a client; the sender",
     r"somebody|someone": "a user; another process; name it",
-    r"nobody|no one": "no host; no process; unknown",
+    r"nobody|no\s+one": "no host; no process; unknown",
     r"anew": "again",
-    r"modelled": "modeled",
-    r"acknowledgements?": "acknowledgment",
-    r"cancelled": "canceled",
-    r"colours?|neighbours?|utilisation|recognised?": "color; neighbor; -ize",
-    r"once more": "again",
+    r"(?:acknowledge|judge)ments?|enrol(?:s|ments?)?": "acknowledgment; enroll",
+    r"(?:model|cancel|label|travel|signal)l(?:ed|ing)": "modeled; canceled; labeled",
+    r"(?:col|behavi|neighb|hon|fav|lab)ours?|cent(?:re|res|red)": "color; center",
+    r"catalogues?|analogues?|artefacts?|grey|licence|defence": "catalog; gray; license",
+    r"(?:after|to)wards|whilst|amongst|learnt|fulfil": "afterward; toward; while",
+    r"(?<!-)\w+(?:[aei]l|[aog]n|[aeo]r|[aiey]t|[aiy]m)is(?:e[ds]?|ing|ations?)": "-ize",
+    r"analys(?:e|ed|ing)": "analyze",
+    r"once\s+more": "again",
     r"likewise": "repeat the meaning",
     r"(?:stands?|stood) (?:in|for|there|beside|behind|still)": "is in; represents",
     r"of (?:its|their|his) own": "own; separate; dedicated",
@@ -42,19 +45,19 @@ REPLACEMENTS = {
     r"says? so": "reports it; warns",
     r"(?:said|told) by": "reported by; shown in",
     r"held (?:back|up)|holds (?:back|up)": "delayed; throttled; blocked",
-    r"under way": "in flight; running",
+    r"under\s+way": "in flight; running",
     r"made[- ]up": "synthetic; forged",
-    r"in turns": "alternating",
-    r"to be had": "available",
+    r"in\s+turns": "alternating",
+    r"to be\s+had": "available",
     r"lets? go": "releases",
     r"gives? back": "returns",
     r"tells? whether": "return whether",
-    r"take note": "record",
+    r"take\s+note": "record",
     r"as of (?=[a-z]*\d)": "like",
-    r"by the hash's doing": "because of the hash",
+    r"by the hash's\s+doing": "because of the hash",
     r"kinds? of fabrics?": "fabric type",
-    r"for ever": "forever; without a limit",
-    r"in vain": "without effect",
+    r"for\s+ever": "forever; without a limit",
+    r"in\s+vain": "without effect",
 }
 """Patterns of whole words, each with a suggested replacement."""
 
@@ -64,7 +67,8 @@ _PATTERNS = [
 ]
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])[\"')\]]*\s+")
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Source|Note):", re.M)
-_HELP = ("help", "description", "short_help", "epilog")
+_PROSE = re.compile(r"(?:[a-z]+,? ){2}[a-z]+")
+"""Three words in sequence, which literals other than prose rarely have."""
 
 
 class Text(NamedTuple):
@@ -117,18 +121,26 @@ def long_lines(source: str) -> Iterator[int]:
 
 
 def python(source: str) -> Iterator[Text]:
-    """Yield docstrings, comments and help texts of a module, by paragraph."""
+    """Yield docstrings, messages and comments of a module, by paragraph."""
+    parts: set[ast.expr] = set()
     for node in ast.walk(ast.parse(source)):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            parts.add(node.value)
+            if isinstance(node.value.value, str):
+                yield from _paragraphs(node.lineno, node.value.value)
+        elif isinstance(node, ast.JoinedStr):
+            parts.update(node.values)
+            text = "".join(
+                str(each.value) if isinstance(each, ast.Constant) else "NAME"
+                for each in node.values
+            )
+            yield from _message(node.lineno, text)
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node not in parts
         ):
-            yield from _paragraphs(node.lineno, node.value.value)
-        elif isinstance(node, ast.keyword) and node.arg in _HELP:
-            value = node.value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                yield Text(value.lineno, value.value)
+            yield from _message(node.lineno, node.value)
     begun, words, last = 0, [], -1
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
@@ -144,6 +156,12 @@ def python(source: str) -> Iterator[Text]:
         last = token.start[0]
     if words:
         yield Text(begun, " ".join(words))
+
+
+def _message(line: int, text: str) -> Iterator[Text]:
+    """Yield the paragraphs of a literal if it is prose."""
+    if _PROSE.search(text):
+        yield from _paragraphs(line, text)
 
 
 def _paragraphs(line: int, text: str) -> Iterator[Text]:

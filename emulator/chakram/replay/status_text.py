@@ -64,9 +64,9 @@ def foreign_words(
     """Describe a queue pair that got packets, but none from its peer's address."""
     return (
         f"job {job} rank {rank}: no packets came from {expected}, the address of rank "
-        f"{peer}, but {packets} packet(s) to its queue pair came from {seen} and were "
-        "dropped (check for address translation between the hosts, which must not "
-        "change packets)"
+        f"{peer}; {packets} packet(s) for its queue pair came from {seen} and were "
+        "dropped (check that nothing between the hosts translates addresses or changes "
+        "packets)"
     )
 
 

@@ -166,8 +166,8 @@ def _bounds(
 ) -> dict[str, Any]:
     """Return the bounds of collectives and messages, as arguments of ``ended``.
 
-    At level flow, and with the costs of other simulators, there are none. Without
-    ``bound`` in ``predict``, they are not computed.
+    There are none at level flow, with the costs of other simulators, or without
+    ``bound`` in ``predict``.
     """
     experiment = resolved.experiment
     is_modeled = experiment.simulation.level == "message" and not _is_foreign(
@@ -370,8 +370,8 @@ def _banners(experiment: Experiment, topology: Topology) -> list[str]:
     """Return banners about the limitations of the level."""
     if experiment.simulation.cost_model == ASTRA_SIM_NS3:
         banners = [
-            "simulated as ASTRA-sim over ns-3: a queue pair of its own for each "
-            "message, nothing is sent again; without credits, pieces of messages and "
+            "simulated as ASTRA-sim over ns-3: each message has a separate queue pair, "
+            "and nothing is sent again; without credits, pieces of messages and "
             "intervals of CNPs"
         ]
     else:

@@ -315,8 +315,7 @@ def test_queue_pair_with_only_foreign_packets_names_both_addresses() -> None:
     (sentence,) = left.foreign()
     assert sentence.startswith(
         f"job job rank 0: no packets came from {right.port.address}, the address of "
-        f"rank 1, but 1 packet(s) to its queue pair came from {stranger} and were "
-        "dropped"
+        f"rank 1; 1 packet(s) for its queue pair came from {stranger} and were dropped"
     )
     arrive(right.port.address)
     assert left.foreign() == []
