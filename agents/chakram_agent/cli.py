@@ -224,7 +224,7 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
 
 
 def _token_of(arguments: argparse.Namespace) -> TokenFile | None:
-    """Return the token file, changed by other options; None if the agent listens.
+    """Return the token file with the changes of other options, or None without one.
 
     Raises:
         ConfigError: If options contradict each other, or the token file is invalid.

@@ -137,7 +137,7 @@ def stated_times(
 
 
 NOTHING = Times(0.0, 0.0, 1, None, 0)
-"""Statistics of a quantity that does not occur on a side, such as a cause."""
+"""Statistics of a quantity that one of the compared results lacks, such as a cause."""
 
 
 class Counter(NamedTuple):

@@ -26,7 +26,7 @@ from chakram.diagnosis.counterfactual import (
 from chakram.foundation.errors import ChakramError
 
 SEEDS, MORE_SEEDS = 8, 24
-"""Number of seeds to simulate at first, and if a cause is still uncertain."""
+"""Number of seeds to simulate: at first, and after that if a cause is uncertain."""
 
 
 def has_random_numbers(variant: Variant) -> bool:
@@ -241,7 +241,7 @@ class RemovalTimer:
         )
 
     def _saves_after_others(self, finding: Finding) -> bool:
-        """Return whether a masked fault saves time without the faults that mask it."""
+        """Return whether removing a fault saves time without those that mask it."""
         share = finding.after_previous.share
         if share <= finding.saving.share:
             return False

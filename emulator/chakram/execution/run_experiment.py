@@ -82,7 +82,7 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
             if not run.began:
                 raise
         except Exception as error:
-            # What was recorded before an error of Chakram is readable.
+            # Records from before an internal error stay readable.
             what = f"internal error: {type(error).__name__}: {error}"
             run.finish(RunFailed("run", what))
             raise

@@ -140,7 +140,7 @@ class SendCompleted:
         message_id: Message id, as posted.
         size_bytes: Payload, as posted.
         posted_ns: When the message was posted.
-        first_sent_ns: When its first packet left for the first time.
+        first_sent_ns: When its first packet was first sent.
         last_acked_ns: When the ACK that covers its last packet arrived.
         packets: Number of packets, not counting retransmissions.
         retransmitted: Number of retransmitted packets.

@@ -603,7 +603,7 @@ class Responder:
         if is_first:
             return "a message begins inside another one" if self._in_message else None
         if not self._in_message:
-            return "a message continues that has not begun"
+            return "a packet continues a message that has not begun"
         return "a message continues with another verb" if verb != self._verb else None
 
     def problem(

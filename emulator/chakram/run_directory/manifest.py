@@ -125,7 +125,8 @@ class ClockReading:
         offset_ns: Offset from the agent's clock to the controller's clock at the first
             measurement since its last step.
         uncertainty_ns: Bound on the error of times of this agent in tables.
-        drift_ppm: How much faster the agent's clock runs, in parts per million.
+        drift_ppm: How much faster the agent's clock runs than the controller's clock,
+            in parts per million.
         steps: How often the clock was set during the run.
         wall_source: What synchronizes the wall clock of the agent's host: ``chrony`` or
             ``ptp``. None: unknown, or the host does not follow another clock.

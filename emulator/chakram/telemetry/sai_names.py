@@ -40,7 +40,7 @@ _NAMES = {
 
 
 def sai_name(metric: str) -> str:
-    """Return the name of a metric, also if it consists of numbers."""
+    """Return the name of a metric, even if it consists of numbers."""
     found = _NUMBERED.fullmatch(metric)
     if found is None:
         return metric

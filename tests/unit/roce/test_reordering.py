@@ -109,7 +109,7 @@ def test_invalid_kept_request_fails_the_queue_pair_in_order() -> None:
     receive(qp, psn(1), first=False)
     assert qp.statistics().failure is None
     one(qp, 0)
-    assert "continues that has not begun" in (qp.statistics().failure or "")
+    assert "continues a message that has not begun" in (qp.statistics().failure or "")
     assert answers(qp)[-1].syndrome == 0x61
     one(qp, 2)
     assert len(events(qp)) == 2  # the message and the failure

@@ -272,7 +272,7 @@ def test_a_send_without_immediate_has_no_number() -> None:
             ],
             "a message begins inside another one",
         ),
-        ([{"first": False}], "a message continues that has not begun"),
+        ([{"first": False}], "a packet continues a message that has not begun"),
         (
             [
                 {"last": False, "payload": MTU, "length": 9 * MTU},

@@ -223,7 +223,7 @@ _TEXTS: Final[Mapping[Severity, Mapping[str, tuple[str, str]]]] = {
         ),
         "rootless": (
             "several rooted collectives of a group have no root; the first rank is "
-            "used as root of all",
+            "used as the root of all",
             "use host traces (JSON), which contain the roots; do not rely on hot ports "
             "of a replay",
         ),

@@ -368,7 +368,7 @@ def layout_of(
 def _place_buffers(
     op: CollectiveOp, *, rank: int, per_rank: int, nranks: int, in_place: bool
 ) -> dict[str, tuple[int, int]]:
-    """Return first slot and length of a rank's input, output and empty scratch."""
+    """Return the first slot and length of a rank's input, output and empty scratch."""
     everything = nranks * per_rank if op in PARTED else per_rank
     inputs = per_rank if op == CollectiveOp.ALL_GATHER else everything
     outputs = per_rank if op == CollectiveOp.REDUCE_SCATTER else everything

@@ -41,7 +41,7 @@ MAX_SWITCH_HOSTS = 65_536
 MAX_HOSTS = 16_384
 
 MOST_PARALLEL = 64
-"""Parallel links of one entry of a graph."""
+"""Maximum number of parallel links in one entry of a graph."""
 
 MAX_FABRIC_HOSTS = 1 << 17
 """Hosts of a shape of several tiers. Experiments have no more ranks."""

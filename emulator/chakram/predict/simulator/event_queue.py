@@ -115,7 +115,7 @@ class Events:
         return self._order
 
     def reserve_orders(self, count: int) -> None:
-        """Reserve *count* orders for ``add_at``, after that of ``next_order``."""
+        """Reserve the next *count* orders for ``add_at``."""
         self._order += count
 
     def add_at(self, time_ns: int, order: int, what: int) -> None:

@@ -1,4 +1,4 @@
-"""A topology as modeled switches: numbered ports, and PFC deadlock detection.
+"""Modeled switches of a topology, with numbered ports, and PFC deadlock detection.
 
 A link depends on a second link if its packets may continue on the second link. While
 the second link is paused, packets fill the buffer at the end of the first link. The

@@ -39,8 +39,8 @@ def why_section(data: RunData) -> page.Parts:
 
     yield (
         "On an iteration's critical path, time beyond the nominal time of each part "
-        "is lost. It is charged to one cause, which does not mean that a repair saves "
-        "it: chakram why tests that."
+        "is lost. It is charged to one cause. Repairs may save less: chakram why tests "
+        "that."
     )
     which = f" of jobs {', '.join(found.jobs)}" if len(found.jobs) > 1 else ""
     yield facts(

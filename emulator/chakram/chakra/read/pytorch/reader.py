@@ -239,7 +239,7 @@ class HostTrace:
             )
 
     def _check_steps(self) -> None:
-        """Refuse a profile of other steps, which has no operation of the trace."""
+        """Refuse a profile of other steps, because it has no operation of the trace."""
         profile = self._profile
         if profile is None or self._profiled or not self._unprofiled:
             return
