@@ -281,6 +281,6 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("faults", "fabric", "simulation"), check_link_faults),
     (("jobs", "fabric"), check_places),
     (("predict", "fabric"), check_predictions),
-    (("simulation", "fabric"), check_simulation),
+    (("simulation",), check_simulation),
 )
 """All checks, each with the names of the sections that it takes."""

@@ -41,8 +41,7 @@ KEPT: Mapping[tuple[str, str], str] = {
     ("Compute", "memory_bytes_per_s"): "the resulting durations are stretched by scale",
     ("Transport", "congestion_control"): "stretched in the arguments of each control, "
     "as the control declares",
-    ("Simulation", "local_memory_bytes_per_s"): "stretched when it is converted to "
-    "times",
+    ("Simulation", "local_memory_bytes_per_s"): "the resulting times are stretched",
     ("Preflight", "duration_ns"): "how long a rate is measured, in real time; the "
     "amount sent follows from the stretched rate",
     ("Metrics", "linger_ns"): "how long to wait for a scraper, in real time",

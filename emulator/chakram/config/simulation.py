@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Le
 from pydantic import Field
 
-from chakram.foundation.units import exact_byte_rate
 from chakram.settings.located_errors import Mistake
-from chakram.settings.quantities import (
-    ByteRate,
-    Model,
-    Ratio,
-    Time,
-    Whole,
-    dilation_hint,
-)
-
-if TYPE_CHECKING:
-    from chakram.fabric.fabric_types.base import FabricKind
-
+from chakram.settings.quantities import ByteRate, Model, Ratio, Time, Whole
 
 Level = Literal["packet", "message", "flow"]
 
@@ -33,10 +21,6 @@ _LEVEL_OF: dict[CostModel, Level] = {
     "astra-sim-unaware": "message",
     "astra-sim-ns3": "packet",
 }
-
-
-_LEAST_MEMORY_RATE = 1_000
-"""Minimum rate of stretched memory in bytes per second, which must be whole."""
 
 
 class Simulation(Model):
@@ -69,8 +53,8 @@ class Simulation(Model):
     outdated. Smaller values are more accurate, but slower."""
 
 
-def check_simulation(simulation: Simulation, fabric: FabricKind) -> Iterator[Mistake]:
-    """Check that the cost model fits the level, and can be stretched."""
+def check_simulation(simulation: Simulation) -> Iterator[Mistake]:
+    """Check that the cost model fits the level."""
     level = _LEVEL_OF.get(simulation.cost_model, simulation.level)
     if level != simulation.level:
         yield Mistake(
@@ -78,12 +62,4 @@ def check_simulation(simulation: Simulation, fabric: FabricKind) -> Iterator[Mis
             f"{simulation.cost_model} is a cost model of level {level}, but the level "
             f"is {simulation.level}",
             f"set simulation.level, or --level, to {level}",
-        )
-    rate = simulation.local_memory_bytes_per_s
-    if 0 < rate < fabric.dilation * _LEAST_MEMORY_RATE and fabric.dilation > 1:
-        yield Mistake(
-            ("simulation", "local_memory"),
-            f"{exact_byte_rate(rate)} divided by the dilation of {fabric.dilation} is "
-            f"less than {exact_byte_rate(_LEAST_MEMORY_RATE)}",
-            dilation_hint(rate // _LEAST_MEMORY_RATE),
         )

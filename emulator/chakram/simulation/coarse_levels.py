@@ -351,9 +351,8 @@ def _costs(
         AstraSimTimes(
             is_shared=settings.cost_model == ASTRA_SIM_AWARE,
             start_ns=settings.endpoint_delay_ns,
-            local_memory_bytes_per_s=(
-                settings.local_memory_bytes_per_s // experiment.dilation
-            ),
+            local_memory_bytes_per_s=settings.local_memory_bytes_per_s,
+            dilation=experiment.dilation,
         ),
         AstraSimDivision(parts=settings.parts),
         f"{settings.level} level with the costs of {settings.cost_model}, "

@@ -286,11 +286,6 @@ EXTERNAL = (
             "(use a dilation of at most 50)",
         ),
         (
-            {"simulation": "{local_memory: 900kB/s}"},
-            "simulation.local_memory: 900kB/s divided by the dilation of 1000 is less "
-            "than 1kB/s (use a dilation of at most 900)",
-        ),
-        (
             {"transport": "{adaptive_retransmission: {low: 10s}}"},
             "times the dilation of 1000 is more than 1000s",
         ),

@@ -209,6 +209,22 @@ def test_cost_model_of_astra_sim_gives_other_times(tmp_path: Path) -> None:
     assert sum(times[2]) < sum(times[1]) < sum(times[3])
 
 
+def test_a_dilation_multiplies_all_times_of_astra_sim(tmp_path: Path) -> None:
+    plain, dilated = (
+        simulated(
+            tmp_path,
+            fabric__dilation=dilation,
+            simulation__cost_model="astra-sim-aware",
+            simulation__local_memory="999kB/s",
+            **{"jobs[0]__compute": "{from: none}"},
+        ).collectives()
+        for dilation in ("1", "8")
+    )
+    assert [each.duration_ns for each in dilated] == [
+        8 * each.duration_ns for each in plain
+    ]
+
+
 def test_messages_within_a_host_take_their_time_or_none(tmp_path: Path) -> None:
     def time_ns(**changes: str) -> int:
         results = simulated(tmp_path, **changes)

@@ -163,13 +163,16 @@ class AstraSimTimes(LevelTimes):
     Attributes:
         is_shared: Whether the network is the congestion-aware one.
         start_ns: The endpoint delay.
-        local_memory_bytes_per_s: Local memory rate; 0 means that reductions take no
-            time.
+        local_memory_bytes_per_s: Local memory rate, undilated; 0 means that reductions
+            take no time.
+        dilation: Factor that multiplies the time of reductions. All other times are
+            already dilated.
     """
 
     is_shared: bool = True
     start_ns: int = ENDPOINT_DELAY_NS
     local_memory_bytes_per_s: int = LOCAL_MEMORY_BYTES_PER_S
+    dilation: int = 1
 
     def hold_ns(self, link: LevelLink, size_bytes: int) -> int:
         """Return the serialization delay of the message, rounded down."""
@@ -189,7 +192,7 @@ class AstraSimTimes(LevelTimes):
         if not self.local_memory_bytes_per_s:
             return self.start_ns
         passes_ns = reduced_bytes * 10**9 // self.local_memory_bytes_per_s
-        return self.start_ns + _MEMORY_PASSES * passes_ns
+        return self.start_ns + self.dilation * _MEMORY_PASSES * passes_ns
 
 
 def _bytes_ns(size_bytes: int, rate_bps: int | None) -> int:
