@@ -251,7 +251,11 @@ def _level_run(
         rates_bps=rates_bps,
     )
     seed: int | None = experiment.seed
-    if _is_foreign(experiment) and len(network.hosts) == network.routers:
+    routers = {host.router for host in network.hosts}
+    if (
+        _is_foreign(experiment)
+        and len(routers) == len(network.hosts) == network.routers
+    ):
         # In networks whose hosts forward, ASTRA-sim uses a fixed direction around a
         # ring.
         network, seed = network.upwards_first(), None

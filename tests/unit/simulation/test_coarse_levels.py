@@ -42,6 +42,7 @@ def simulated(folder: Path, **changes: str) -> RunResults:
     return simulate(path, runs=folder / "runs", set=overrides)
 
 
+AWARE = "astra-sim-aware"
 TABLES = ("flows", "collectives", "ranks", "links")
 
 
@@ -57,6 +58,17 @@ def test_the_same_seed_gives_equal_tables_and_another_one_other_paths(
         contents(simulated(tmp_path, seed=seed)) for seed in ("1", "1", "4")
     )
     assert first == again
+    assert first[3] != other[3]
+
+
+def test_costs_of_astra_sim_leave_the_choice_of_paths_to_the_seed(
+    tmp_path: Path,
+) -> None:
+    # This fabric has as many hosts as switches, but its hosts do not forward.
+    first, other = (
+        contents(simulated(tmp_path, seed=seed, simulation__cost_model=AWARE))
+        for seed in ("1", "4")
+    )
     assert first[3] != other[3]
 
 
