@@ -298,6 +298,24 @@ def test_ns3_hosts_go_packet_by_packet_with_a_queue_pair_for_each_message(
     assert "astra-sim-ns3" in results.manifest.transport
 
 
+def test_messages_within_a_host_take_their_time_with_ns3_hosts(tmp_path: Path) -> None:
+    results = simulated(
+        tmp_path,
+        simulation__level="packet",
+        simulation__cost_model="astra-sim-ns3",
+        **{
+            "jobs[0]__placement__ranks_per_port": "2",
+            "jobs[0]__placement__same_host": "skip",
+            "jobs[0]__placement__local_rate": "1Gbit",
+        },
+    )
+    flows = results.table("flows", "src", "dst", "bytes", "fct_ns").to_pylist()
+    local = [each for each in flows if each["src"] // 2 == each["dst"] // 2]
+    assert 0 < len(local) < len(flows)
+    assert all(each["fct_ns"] >= 8 * each["bytes"] for each in flows)
+    assert min(each["fct_ns"] - 8 * each["bytes"] for each in local) == 0
+
+
 INCAST = "{synth: incast, ranks: 4, fan_in: 3, receiver: 0, size: 2MiB, repeats: 2}"
 
 

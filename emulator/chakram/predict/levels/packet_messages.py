@@ -124,6 +124,10 @@ class PacketLevel(MessageLevel):
 
     def _happen(self, number: int) -> None:
         """Process packet events until a message completes or another event is due."""
+        if number:
+            # A message within a host. The number of packet events is 0.
+            MessageLevel._happen(self, number)
+            return
         if self.now_ns != self._due_ns:
             return  # stale: an earlier event has replaced this one
         self._due_ns = _NEVER
