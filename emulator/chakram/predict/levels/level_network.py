@@ -24,12 +24,14 @@ class LevelLink:
         rate_bps: Rate; None means no limit.
         delay_ns: Propagation delay.
         to: Number of the router at its end; None means that it ends at a host.
+        is_local: Whether it is within a host, where messages have no headers.
     """
 
     name: str
     rate_bps: int | None
     delay_ns: int = 0
     to: int | None = None
+    is_local: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

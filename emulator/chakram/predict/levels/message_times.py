@@ -60,7 +60,8 @@ class LevelTimes(ABC):
 class WireTimes(LevelTimes):
     """Chakram's cost model: every packet has headers, and hosts take no time.
 
-    Times are rounded up for each message.
+    Messages within a host are not divided into packets. Times are rounded up for each
+    message.
 
     Attributes:
         path_mtu: Payload bytes of a full packet.
@@ -74,7 +75,8 @@ class WireTimes(LevelTimes):
 
     def hold_ns(self, link: LevelLink, size_bytes: int) -> int:
         """Return the serialization delay of the message."""
-        return serialisation_ns(self.wire_bytes(size_bytes), rate_bps=link.rate_bps)
+        carried = size_bytes if link.is_local else self.wire_bytes(size_bytes)
+        return serialisation_ns(carried, rate_bps=link.rate_bps)
 
     def reach_ns(self, link: LevelLink, size_bytes: int) -> int:
         """Return the serialization delay plus the propagation delay."""

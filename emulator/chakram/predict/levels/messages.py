@@ -106,11 +106,11 @@ class MessageLevel(Traffic):
         self._chooses = seed is not None
         self._seed = (seed or 0) & _MASK
         self._routers = network.routers
-        self._kind_of: dict[tuple[int | None, int], int] = {}
+        self._kind_of: dict[tuple[int | None, int, bool], int] = {}
         self._examples: list[LevelLink] = []
         self._class_of: dict[tuple[int, int], int] = {}
         self._classes: list[int] = []
-        # The tables are by link type (rate and delay), then by size class.
+        # The tables are by link type (see ``_add_link``), then by size class.
         self._room = 16
         self._hold_ns = array("q", bytes(8 * 16))
         self._reach_ns = array("q", bytes(8 * 16))
@@ -151,7 +151,9 @@ class MessageLevel(Traffic):
         ``place`` takes the number as *local*.
         """
         number = self._link_count
-        self._add_link(LevelLink(name="within a host", rate_bps=rate_bps))
+        self._add_link(
+            LevelLink(name="within a host", rate_bps=rate_bps, is_local=True)
+        )
         self._fill()
         return number
 
@@ -222,7 +224,7 @@ class MessageLevel(Traffic):
         self._link_count += 1
         if self._link_count * _LINK > len(self._links):
             self._links = grown(self._links, self._link_count * _LINK)
-        key = (link.rate_bps, link.delay_ns)
+        key = (link.rate_bps, link.delay_ns, link.is_local)
         kind = self._kind_of.setdefault(key, len(self._kind_of))
         if kind == len(self._examples):
             self._examples.append(link)
