@@ -269,6 +269,32 @@ def test_messages_within_a_host_have_no_headers(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("level", "endless"),
+    [
+        ("message", {"jobs[1]__placement__ranks_per_port": "2"}),
+        ("flow", {"jobs[1]__placement__ranks_per_port": "2"}),
+        ("message", {"fabric": "{kind: loopback}"}),
+        ("packet", {"fabric": "{kind: loopback}"}),
+    ],
+)
+def test_a_background_job_that_takes_no_time_is_an_error(
+    level: str, endless: dict[str, str], tmp_path: Path
+) -> None:
+    jobs = [
+        {
+            "name": name,
+            "trace": {"synth": "moe", "ranks": 2, "ep": 2, "dp": 1, "layers": 1},
+            "compute": {"from": compute},
+        }
+        for name, compute in (("front", "trace"), ("back", "none"))
+    ]
+    jobs[1]["repeat"] = "until_others_end"
+    text = yaml.safe_dump(jobs, default_flow_style=True)
+    with pytest.raises(RunFailed, match=r"job back repeats .* take no time"):
+        simulated(tmp_path, jobs=text, simulation__level=level, **endless)
+
+
 def test_messages_within_a_host_are_sent_when_they_are_posted(tmp_path: Path) -> None:
     results = simulated(
         tmp_path,

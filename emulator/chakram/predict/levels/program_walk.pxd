@@ -8,7 +8,7 @@ from chakram.replay.rank_progress cimport Activity
 from chakram.replay.readiness cimport Readiness
 
 cdef int COMPUTE, NOTHING
-cdef long long _ENDLESS
+cdef long long _ENDLESS, MOST_AT_ONCE
 
 
 cdef class RankWalk:
@@ -36,6 +36,7 @@ cdef class RankWalk:
     cdef Events _timers
     cdef long long _first_timer
     cdef long long _iteration_start_ns
+    cdef long long _at_once
     cdef dict _begun
     cdef public list communications
     cdef public dict places
@@ -49,7 +50,7 @@ cdef class RankWalk:
     cdef _write_share(self, Py_ssize_t index, long long ready_ns, long long now_ns,
                       long long sent, long long received, long long slip_ns)
     cdef _start_iteration(self, long long now_ns)
-    @cython.locals(end_ns="long long", activity=Activity)
+    @cython.locals(end_ns="long long", next_ns="long long", activity=Activity)
     cdef _end_iteration(self)
     @cython.locals(readiness=Readiness, index="Py_ssize_t", due_ns="long long")
     cdef _run(self, long long now_ns)

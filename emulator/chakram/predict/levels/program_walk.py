@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from chakram.predict.simulator.endless_jobs import MOST_AT_ONCE, endless_job
 from chakram.predict.simulator.event_queue import Events
 from chakram.program.columns import COMPUTE
 from chakram.records.row_layout import IterationRow, RecordRows, ShareRow
@@ -108,6 +109,8 @@ class RankWalk:
         self._timers = timers
         self._first_timer = plan.number << TIMER_BITS
         self._iteration_start_ns = 0
+        # Number of the latest iterations, all without time.
+        self._at_once = 0
         # Start and slip of each running communication.
         self._begun: dict[int, tuple[int, int]] = {}
         self.communications: list[Any] = []
@@ -218,10 +221,14 @@ class RankWalk:
         )
         self._records.iterations.extend(row)
         self.iteration += 1
+        next_ns = end_ns + self._gap_ns
+        self._at_once = 0 if next_ns > self._iteration_start_ns else self._at_once + 1
         if self.iteration == self.iterations:
             self.is_finished = True
+        elif self.is_background and self._at_once == MOST_AT_ONCE:
+            raise endless_job(self.program.job, self.program.rank)
         else:
-            self._set_timer(end_ns + self._gap_ns, NOTHING)
+            self._set_timer(next_ns, NOTHING)
 
     def _run(self, now_ns: int) -> None:
         """Start all ready operations, in the order of the policy."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from chakram.foundation.units import LAST_INSTANT_NS
 from chakram.native.prefetch import prefetch_part, prefetch_place
+from chakram.predict.simulator.endless_jobs import MOST_AT_ONCE, endless_job
 from chakram.predict.simulator.switch_links import (
     FIRST_OWN_KIND,
     KIND_BITS,
@@ -193,7 +194,18 @@ class VirtualFabric(Wires):
             start_ns: Time at which all ranks start.
             report: Function called at intervals with the number of iterations that all
                 ranks have completed.
+
+        Raises:
+            RunFailed: If the iterations of a background job take no time.
         """
+        background = [
+            replay
+            for endpoint in self._endpoints
+            for replay in endpoint.replays
+            if replay.is_background
+        ]
+        # Iterations of the jobs in the background when the current time began.
+        since_ns, before = start_ns, [0] * len(background)
         for index, endpoint in enumerate(self._endpoints):
             endpoint.arm(start_ns)
             self._wake(index)
@@ -204,6 +216,11 @@ class VirtualFabric(Wires):
         while self._unfinished and not self._has_failed:
             if not self._steps(_EVENTS_PER_REPORT):
                 return False
+            if self.now_ns > since_ns:
+                since_ns, before = self.now_ns, [each.iteration for each in background]
+            for replay, count in zip(background, before, strict=True):
+                if replay.iteration > count + MOST_AT_ONCE:
+                    raise endless_job(replay.job, replay.rank)
             if self.events >= report_at:
                 report_at = self.events + _EVENTS_PER_REPORT
                 if report is not None:
