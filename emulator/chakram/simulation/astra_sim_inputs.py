@@ -94,7 +94,7 @@ def astra_sim_inputs(stretched: Experiment) -> AstraSimInputs:
 
 
 def _notes(experiment: Experiment, workload: AstraWorkload) -> Iterator[str]:
-    if experiment.iterations.total > 1:
+    if experiment.iterations.total > 1 or any(job.repeat for job in experiment.jobs):
         yield "one iteration: ASTRA-sim runs a workload once"
     if workload.as_messages:
         yield (
@@ -104,6 +104,11 @@ def _notes(experiment: Experiment, workload: AstraWorkload) -> Iterator[str]:
         )
     if any(job.placement.same_host != "fabric" for job in experiment.jobs):
         yield "messages within a host go over the network: ASTRA-sim knows no hosts"
+    faults = experiment.faults
+    if faults.links or faults.packets or faults.drop:
+        yield "without faults: the files of ASTRA-sim have none"
+    if not experiment.fabric.on_this_machine:
+        yield from experiment.fabric.warnings()
 
 
 def _by_npu(plan: Plan, topology: Topology) -> dict[int, Any]:
@@ -179,7 +184,8 @@ def _ns3(experiment: Experiment, topology: Topology) -> dict[str, bytes]:
     """Return the configuration of ns-3, and the files that it refers to.
 
     Raises:
-        ConfigError: If ns-3 lacks the congestion control, or a link has no rate.
+        ConfigError: If ns-3 lacks the congestion control, a link has no rate, or links
+            of one rate have several ECN thresholds.
     """
     return {
         "ns3/topology.txt": _ns3_topology(topology).encode(),
@@ -252,10 +258,15 @@ def _ns3_config(experiment: Experiment, topology: Topology) -> str:
             "transport.congestion_control", f"is {name}, and ns-3 has none and dcqcn"
         )
     rates = sorted(
-        {link.rate_bps or 0: link.ecn for link in topology.links}.items(),
+        dict.fromkeys((link.rate_bps or 0, link.ecn) for link in topology.links),
         key=lambda each: each[0],
     )
     marks = bool(transport.ecn) and any(ecn for _, ecn in rates)
+    ecn_of = dict(rates)
+    if marks and len(ecn_of) < len(rates):
+        raise ConfigError(
+            "fabric.links", "have several ecn for one rate, and ns-3 wants one for each"
+        )
     window = experiment.simulation.window
     settings: dict[str, object] = {
         "ENABLE_QCN": int(marks),
@@ -277,7 +288,7 @@ def _ns3_config(experiment: Experiment, topology: Topology) -> str:
         "VAR_WIN": int(window == "scaled"),
         **_NS3_FIXED,
     }
-    known = [(rate_bps, ecn or _NEVER_MARKS) for rate_bps, ecn in rates]
+    known = [(rate_bps, ecn or _NEVER_MARKS) for rate_bps, ecn in ecn_of.items()]
     for key, values in (
         ("KMAX_MAP", [ecn.kmax_bytes / 1000 for _, ecn in known]),
         ("KMIN_MAP", [ecn.kmin_bytes / 1000 for _, ecn in known]),

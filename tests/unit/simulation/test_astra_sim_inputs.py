@@ -292,6 +292,48 @@ def test_unsupported_collectives_become_messages(
     assert first_ns - begin_ns >= 7_000
 
 
+STREAM = {"op": "all_reduce", "size": "1MiB"}
+
+
+def test_notes_name_what_the_files_lack(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = {"synth": "collectives", "ranks": 4, "streams": [STREAM]}
+    document = experiment("Clos2L", 4, LINK, trace)
+    document["fabric"]["links"]["uplink"]["ecn"] = "100kB/200kB/0.2"
+    document["faults"] = {"drop": 0.1}
+    document["jobs"][0]["repeat"] = 3
+    notes = exported(tmp_path, document, capsys)["notes"]
+    for start in (
+        "one iteration: ",
+        "without faults: ",
+        "no network.yml: ",
+        "no ns3: fabric.links have several ecn for one rate",
+    ):
+        assert [note.startswith(start) for note in notes].count(True) == 1
+    assert len(notes) == 4
+
+
+def test_a_note_names_ports_whose_rate_the_links_do_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = {"synth": "collectives", "ranks": 2, "streams": [STREAM]}
+    document = experiment("Switch", 2, {"rate": "100Gbit"}, trace)
+    ports = [
+        {"open": "udp:e", "address": f"198.18.0.{at}/24", "rate": f"{at}0Gbit"}
+        for at in (1, 2)
+    ]
+    document["fabric"] |= {
+        "kind": "external",
+        "hosts": [
+            {"name": f"h{at}", "agent": f"unix:/{at}", "ports": [port]}
+            for at, port in enumerate(ports)
+        ],
+    }
+    (note,) = exported(tmp_path, document, capsys)["notes"]
+    assert "h0: 100Gbit/s instead of 10Gbit/s" in note
+
+
 def test_unsupported_experiment_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
