@@ -9,7 +9,7 @@ differ. Each rank gets the nodes of the recorded rank, with these changes:
 * Messages: the distance to the peer stays the same, modulo the number of ranks.
   Receives do not always mirror sends. For example, the first stage of a pipeline
   receives from the rank that it sends to. In that case, each receive is paired with the
-  first unpaired send of the same size.
+  first unpaired send of the same size, if possible of the same process group.
 * Uneven all_to_all: the splits are rotated. Each rank sends to the member d positions
   ahead as many bytes as the recorded rank sent d positions ahead. In a group of a
   different size, the splits are even.
@@ -24,6 +24,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from operator import itemgetter
+from typing import NamedTuple
 
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.split_sizes import Splits, even_splits
@@ -100,8 +102,8 @@ def replicate(
         for name in _used_groups(graph)
     }
     orders = {name: _order(groups.get(name)) for name in shapes}
-    # Messages match without their groups. Groups that only messages name may be
-    # undefined.
+    # The tags of messages keep their groups apart. Groups that only messages name may
+    # be undefined.
     of_messages = {
         name: WORLD for name in graph.columns.group_names if name not in shapes
     }
@@ -276,16 +278,21 @@ def _dimensions(names: Sequence[str], sizes: Mapping[str, int]) -> Shape:
     return tuple(shape)
 
 
+class _End(NamedTuple):
+    """A send or a receive."""
+
+    position: int
+    size_bytes: int
+    group: str | None
+
+
 def _messages(
     graph: TraceGraph, replication: Replication, recorded_ranks: int
 ) -> dict[int, tuple[int, int]]:
     """Return the rank offset and the tag of each send and receive, by position."""
     nranks = replication.nranks
     found: dict[int, tuple[int, int]] = {}
-    ends: dict[NodeKind, list[tuple[int, int]]] = {
-        NodeKind.SEND: [],
-        NodeKind.RECEIVE: [],
-    }
+    ends: dict[NodeKind, list[_End]] = {NodeKind.SEND: [], NodeKind.RECEIVE: []}
     for position in graph.topological_order():
         kind = graph.kind(position)
         if kind not in ends:
@@ -309,14 +316,12 @@ def _messages(
                 "set the distance to the destination in ranks: trace.peer_offset: 1",
             )
         found[position] = (offset % nranks, node.tag or 0)
-        ends[kind].append((position, node.comm_bytes))
+        ends[kind].append(_End(position, node.comm_bytes, node.group))
     sends, receives = ends[NodeKind.SEND], ends[NodeKind.RECEIVE]
-    mirrored = Counter(
-        (-found[position][0] % nranks, found[position][1], size)
-        for position, size in sends
-    )
-    if mirrored != Counter((*found[position], size) for position, size in receives):
+    if not _is_mirrored(found, sends, receives, nranks, of_groups=False):
         _pair_by_size(graph, found, sends, receives, nranks)
+    if _is_mirrored(found, sends, receives, nranks, of_groups=True):
+        _separate_groups(found, (*sends, *receives))
     for position, (offset, _) in found.items():
         if not offset:
             raise TraceError(
@@ -327,17 +332,56 @@ def _messages(
     return found
 
 
+def _is_mirrored(
+    found: Mapping[int, tuple[int, int]],
+    sends: Sequence[_End],
+    receives: Sequence[_End],
+    nranks: int,
+    *,
+    of_groups: bool,
+) -> bool:
+    """Return whether there are as many sends as receives of each kind.
+
+    A kind has one distance, tag and size, and with *of_groups*, one process group.
+    """
+    last = None if of_groups else -1
+    sent = Counter(
+        (-found[each.position][0] % nranks, found[each.position][1], *each[1:last])
+        for each in sends
+    )
+    return sent == Counter((*found[each.position], *each[1:last]) for each in receives)
+
+
+def _separate_groups(found: dict[int, tuple[int, int]], ends: Sequence[_End]) -> None:
+    """Give each group of messages its own tags, if groups share tags.
+
+    The copies of a group have different names, so messages cannot match by these.
+    """
+    kinds = dict.fromkeys((found[each.position][1], each.group) for each in ends)
+    if len(kinds) == len({tag for tag, _ in kinds}):
+        return
+    tags = {kind: tag for tag, kind in enumerate(sorted(kinds, key=itemgetter(0)))}
+    for each in ends:
+        offset, tag = found[each.position]
+        found[each.position] = offset, tags[tag, each.group]
+
+
 def _pair_by_size(
     graph: TraceGraph,
     found: dict[int, tuple[int, int]],
-    sends: Sequence[tuple[int, int]],
-    receives: Sequence[tuple[int, int]],
+    sends: Sequence[_End],
+    receives: Sequence[_End],
     nranks: int,
 ) -> None:
-    """Pair each receive with the first unpaired send of the same size."""
+    """Pair each receive with the first unpaired send of the same size.
+
+    A send of the same group takes precedence.
+    """
     left = list(sends)
-    for position, size_bytes in receives:
-        send = next((each for each in left if each[1] == size_bytes), None)
+    for position, size_bytes, group in receives:
+        send = next(
+            (each for each in left if each[1:] == (size_bytes, group)), None
+        ) or next((each for each in left if each.size_bytes == size_bytes), None)
         if send is None:
             raise TraceError(
                 graph.locate(position),
@@ -346,13 +390,13 @@ def _pair_by_size(
                 "replicate another rank, or replay the traces of all ranks",
             )
         left.remove(send)
-        offset, tag = found[send[0]]
+        offset, tag = found[send.position]
         found[position] = (-offset % nranks, tag)
     if left:
         raise TraceError(
-            graph.locate(left[0][0]),
-            f"sends {left[0][1]} bytes, but the rank receives no other message of that "
-            "size, so in a replicated job no rank would receive it",
+            graph.locate(left[0].position),
+            f"sends {left[0].size_bytes} bytes, but the rank receives no other message "
+            "of that size, so in a replicated job no rank would receive it",
             "replicate another rank, or replay the traces of all ranks",
         )
 

@@ -249,6 +249,33 @@ def test_every_rank_of_a_ring_gives_the_same_replicas(away: int) -> None:
     assert peers == [peers[0]] * 8
 
 
+@pytest.mark.parametrize("known", [{}, {"a": (0, 1), "b": (0, 1)}])
+def test_messages_match_within_their_groups(known: dict[str, tuple[int, ...]]) -> None:
+    made = replicas(
+        *(collective(number, group=name) for number, name in enumerate(known, 1)),
+        {**send(3, 1, size=9), "group": "a"},
+        {**send(4, 1, size=7, after=[3]), "group": "b"},
+        {**receive(5, 7, size=7), "group": "b"},
+        {**receive(6, 7, size=9, after=[5]), "group": "a"},
+        known=known,
+    )
+    check_that_it_runs(made)
+
+
+def test_messages_of_one_size_are_paired_within_their_groups() -> None:
+    made = replicas(
+        {**send(1, 4), "group": "a"},
+        {**send(2, 8), "group": "b"},
+        {**receive(3, 8, after=[1]), "group": "b"},
+        {**receive(4, 4, after=[2]), "group": "a"},
+        nranks=24,
+        recorded=24,
+    )
+    peers = [made.graphs[0].node(position).peer for position in range(4)]
+    assert peers == [4, 8, 16, 20]
+    check_that_it_runs(made)
+
+
 def test_messages_without_a_peer_go_to_the_configured_rank() -> None:
     rows = [send(1, None, size=5), receive(2, None, size=5)]
     made = replicas(*rows, peer_offset=-1)
