@@ -93,7 +93,9 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
         transport=described, banners=(*banners, *directory.manifest.banners)
     )
     directory.begin(plan, recorded=recorded)
-    cost = cost_at_level(experiment.simulation.level, count)
+    level = experiment.simulation.level
+    at_once = run.most_at_once() if level == "flow" else 0
+    cost = cost_at_level(level, count, at_once=at_once)
     if not run.is_folded and (note := cost.note()):
         progress.note(note)
     progress.phase("simulating")

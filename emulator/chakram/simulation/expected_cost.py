@@ -31,6 +31,8 @@ _BURST_NS = 250
 
 _QUEUE_PAIR_MESSAGE_NS = 18_000
 _QUEUE_PAIR_BYTES = 10 << 10
+_IN_FLIGHT_BYTES = 400
+"""Memory per message in flight at level flow: 330 to 480 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,8 @@ class Cost:
     Attributes:
         messages: Number of messages.
         time_ns: CPU time.
-        memory_bytes: Memory for queue pairs; 0 at levels without queue pairs.
+        memory_bytes: Memory for queue pairs, or at level flow, for messages in flight;
+            0 at level message.
     """
 
     messages: int
@@ -68,12 +71,22 @@ class Cost:
         )
 
 
-def cost_at_level(level: str, messages: int) -> Cost:
+def cost_at_level(level: str, messages: int, *, at_once: int = 0) -> Cost:
     """Return the cost at a level without queue pairs.
 
     Time is 0, for unknown, with ASTRA-sim's costs over ns-3 at level ``packet``.
+
+    Args:
+        level: The level.
+        messages: Number of messages of all iterations.
+        at_once: Maximum number of messages that are in flight at the same time, if
+            this determines the memory.
     """
-    return Cost(messages=messages, time_ns=messages * _MESSAGE_NS.get(level, 0))
+    return Cost(
+        messages=messages,
+        time_ns=messages * _MESSAGE_NS.get(level, 0),
+        memory_bytes=at_once * _IN_FLIGHT_BYTES,
+    )
 
 
 def cost_of_packets(plan: Plan, topology: Topology) -> Cost:

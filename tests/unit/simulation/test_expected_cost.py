@@ -66,6 +66,25 @@ def test_flows_take_longer_than_whole_messages() -> None:
     assert cost_at_level("packet", 100).time_ns == 0
 
 
+def test_memory_of_level_flow_grows_with_the_messages_in_flight(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expected_cost, "_IN_FLIGHT_BYTES", 1 << 40)
+    path = tmp_path / "experiment.yaml"
+    command = ["simulate", str(path), "--runs", str(tmp_path), "--level"]
+    # The ranks of a group of four send three messages at the same time, or one.
+    for algorithm, count in (("direct", 12), ("ring", 4)):
+        trace = {"synth": "collectives", "ranks": 4}
+        trace["streams"] = [{"op": "all_gather", "size": "1MiB"}]
+        jobs = [{"name": "j", "trace": trace}]
+        document = EXPERIMENT | {"jobs": jobs, "collectives": {"all_gather": algorithm}}
+        path.write_text(yaml.safe_dump(document))
+        assert main([*command, "flow"]) == 0
+        assert f"s and {count}TiB\n" in capsys.readouterr().err
+        assert main([*command, "message"]) == 0
+        assert "may take about" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("level", ["packet", "message", "flow"])
 def test_simulate_reports_the_cost_first(
     tmp_path: Path,

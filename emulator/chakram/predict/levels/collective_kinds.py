@@ -86,16 +86,22 @@ class Kinds:
             self._shape_of[key] = known
         return known
 
-    def messages_of(self, shape: int) -> int:
-        """Return the number of messages of one collective of a kind."""
+    def messages_of(self, shape: int, *, first: bool = False) -> int:
+        """Return the number of messages of one collective of a kind.
+
+        With *first*, only messages that wait for no other count.
+        """
         nranks = self._shapes[shape * _SHAPE + _NRANKS]
         rotates = self._shapes[shape * _SHAPE + _ROTATES]
         place = self._shapes[shape * _SHAPE + _PLACE]
         last = place + (1 if rotates else nranks)
-        sends = (
-            self._positions[last * _POSITION + _FIRST_SEND]
-            - self._positions[place * _POSITION + _FIRST_SEND]
-        )
+        begin = self._positions[place * _POSITION + _FIRST_SEND]
+        end = self._positions[last * _POSITION + _FIRST_SEND]
+        sends = end - begin
+        if first:
+            sends -= sum(
+                self._sends[send * _SEND + _WAITS] for send in range(begin, end)
+            )
         return sends * (nranks if rotates else 1)
 
     def is_alike(self, shape: int) -> bool:

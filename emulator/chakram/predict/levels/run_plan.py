@@ -253,6 +253,35 @@ class LevelRun:
             count += own * walk.iterations
         return count
 
+    def most_at_once(self) -> int:
+        """Return about how many messages are in flight at the same time, at most.
+
+        These are the messages that wait for no other, of one collective of each group.
+        If a rank is in several groups, those with most messages count.
+        """
+        known: dict[int, dict[int, int]] = {}
+        of_job: dict[str, dict[int, int]] = {}
+        for walk in self._walks:
+            key = id(walk.communications)
+            if key not in known or self._matrices:
+                known[key] = self._first_messages_of(walk)
+            counts = of_job.setdefault(walk.program.job, {})
+            for place, messages in known[key].items():
+                if walk.program.groups[place].ranks[0] == walk.program.rank:
+                    counts[place] = counts.get(place, 0) + messages
+        return sum(max(counts.values(), default=0) for counts in of_job.values())
+
+    def _first_messages_of(self, walk: RankWalk) -> dict[int, int]:
+        """Return the messages that wait for no other, of one collective by group."""
+        columns = walk.program.columns
+        most: dict[int, int] = {}
+        for row in columns.rows_of(COLLECTIVE):
+            place = columns.targets[row]
+            shape = self._collective(walk, row, 0)
+            messages = self._traffic.messages_of(shape, first=True)
+            most[place] = max(most.get(place, 0), messages)
+        return most
+
     def is_alike(self) -> bool:
         """Return whether all ranks send the same sizes in every collective."""
         for walk in self._walks:
