@@ -77,12 +77,13 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
     banners = _banners(experiment, topology)
     if recorded is None and count > MOST_FLOWS:
         banners.append(
-            f"{count} messages are more than {MOST_FLOWS}: none is recorded by itself"
+            f"{count} messages are more than {MOST_FLOWS}: no single message is "
+            "recorded"
         )
     if run.is_folded:
         banners.append(
             f"one of {len(plan.ranks())} ranks is simulated: all do the same, at equal "
-            "links of one switch, so that all have the same times"
+            "links of one switch, so all have the same times"
         )
     if recorded is not None:
         banners.append(
@@ -375,9 +376,8 @@ def _banners(experiment: Experiment, topology: Topology) -> list[str]:
     """Return banners about the limitations of the level."""
     if experiment.simulation.cost_model == ASTRA_SIM_NS3:
         banners = [
-            "simulated as ASTRA-sim over ns-3: each message has a separate queue pair, "
-            "and nothing is sent again; without credits, pieces of messages and "
-            "intervals of CNPs"
+            "simulated as ASTRA-sim over ns-3: each message has a separate queue pair; "
+            "without retransmissions, credits, pieces of messages and intervals of CNPs"
         ]
     else:
         left_out = "packets, queue pairs, windows, acknowledgments, congestion "
@@ -387,9 +387,9 @@ def _banners(experiment: Experiment, topology: Topology) -> list[str]:
         ]
         if any(topology.has_choice(switch) for switch in topology.switches):
             banners.append(
-                "which of several paths of equal cost a message takes is drawn with "
-                "seed, once for each pair of hosts: others share a link than in a run"
+                "seed determines which of several paths of equal cost each pair of "
+                "hosts takes: in a run, other messages share links"
             )
     if experiment.faults.drop or experiment.faults.packets:
-        banners.append("faults are of packets: none is simulated at this level")
+        banners.append("faults of packets are not simulated at this level")
     return banners

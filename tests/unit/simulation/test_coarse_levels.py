@@ -180,7 +180,7 @@ def test_header_states_the_simulated_effects(tmp_path: Path) -> None:
     manifest = simulated(tmp_path, faults__drop="0.1").manifest
     assert manifest.transport.startswith("message level")
     text = "\n".join(manifest.banners)
-    for word in ("congestion control", "PFC", "losses", "drawn with seed", "faults"):
+    for word in ("congestion control", "PFC", "losses", "seed determines", "faults"):
         assert word in text
 
 
