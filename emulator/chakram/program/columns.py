@@ -163,6 +163,11 @@ class OperationColumns:
         """Total duration of all computations."""
         return sum(self.amounts[row] for row in self.rows_of(COMPUTE))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no communication, and no computation that takes time."""
+        return set(self.kinds) <= {COMPUTE} and not self.compute_ns
+
 
 _MOST = 2**63 - 1
 """Replacement for larger numbers. It exceeds every limit, so a check reports it."""

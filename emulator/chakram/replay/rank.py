@@ -137,6 +137,7 @@ class Replay:
         first_place: int = 0,
     ) -> None:
         program = plan.program
+        columns = program.columns
         self.number = plan.number
         self.job = program.job
         self.rank = program.rank
@@ -147,14 +148,16 @@ class Replay:
         self._program = program
         job = settings.of(program.job)
         self.is_background = job.is_background
+        # Idle ranks in the background would repeat forever at one time.
         self._iterations = (
-            _ENDLESS if job.is_background else settings.iterations_of(program.job)
+            _ENDLESS
+            if job.is_background and not columns.is_idle
+            else settings.iterations_of(program.job)
         )
         self._warmup = settings.warmup
         self._offset_ns = job.offset_ns
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
         self._numbers = rank_numbers
-        columns = program.columns
         tables = ProgramTables(plan, first_place)
         self.pairs = tables.pairs
         self._kinds = tables.kinds

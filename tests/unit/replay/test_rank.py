@@ -104,6 +104,13 @@ def test_a_job_in_the_background_has_no_end() -> None:
     assert driven.replay.iteration == 100
 
 
+def test_an_idle_rank_in_the_background_ends() -> None:
+    settings = job_settings(is_background=True, iterations=2)
+    driven = Driven(alike([compute(0)], nranks=1), settings=settings)
+    driven.start()
+    assert driven.replay.finished()
+
+
 # Recorded times.
 
 

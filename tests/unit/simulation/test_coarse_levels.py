@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,31 @@ def test_a_background_job_that_takes_no_time_is_an_error(
     text = yaml.safe_dump(jobs, default_flow_style=True)
     with pytest.raises(RunFailed, match=r"job back repeats .* take no time"):
         simulated(tmp_path, jobs=text, simulation__level=level, **endless)
+
+
+@pytest.mark.parametrize("level", ["packet", "message"])
+def test_idle_ranks_of_a_background_job_do_not_repeat(
+    level: str, tmp_path: Path
+) -> None:
+    front = {"synth": "moe", "ranks": 2, "ep": 2, "dp": 1, "layers": 1}
+    back = {"synth": "incast", "ranks": 3, "fan_in": 1, "barrier": False}
+    jobs = [
+        {"name": "front", "trace": front},
+        {
+            "name": "back",
+            "trace": back,
+            "placement": {"first_port": 1},
+            "repeat": "until_others_end",
+        },
+    ]
+    results = simulated(
+        tmp_path,
+        jobs=yaml.safe_dump(jobs, default_flow_style=True),
+        iterations__sync="free",
+        simulation__level=level,
+    )
+    counts = Counter(rank.rank for rank in results.ranks() if rank.job == "back")
+    assert counts[0] > counts[2] == 3
 
 
 def test_messages_within_a_host_are_sent_when_they_are_posted(tmp_path: Path) -> None:

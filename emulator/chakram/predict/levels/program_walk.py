@@ -78,8 +78,11 @@ class RankWalk:
         self.iteration = 0
         self.is_finished = False
         self.is_background = job.is_background
+        # Idle ranks in the background would repeat forever at one time.
         self.iterations = (
-            _ENDLESS if job.is_background else settings.iterations_of(program.job)
+            _ENDLESS
+            if job.is_background and not columns.is_idle
+            else settings.iterations_of(program.job)
         )
         self._offset_ns = job.offset_ns
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
