@@ -184,8 +184,8 @@ def _ns3(experiment: Experiment, topology: Topology) -> dict[str, bytes]:
     """Return the configuration of ns-3, and the files that it refers to.
 
     Raises:
-        ConfigError: If ns-3 lacks the congestion control, a link has no rate, or links
-            of one rate have several ECN thresholds.
+        ConfigError: If ns-3 lacks the congestion control or the size of a buffer, a
+            link has no rate, or links of one rate have several ECN thresholds.
     """
     return {
         "ns3/topology.txt": _ns3_topology(topology).encode(),
@@ -304,7 +304,11 @@ def _ns3_config(experiment: Experiment, topology: Topology) -> str:
             ]
         )
     switches = experiment.fabric.simulated_switches
-    buffer_bytes = 32 << 20 if switches is None else switches.buffer_bytes
+    buffer_bytes = (switches and switches.buffer_bytes) or 32 << 20
+    if buffer_bytes % (1 << 20):
+        raise ConfigError(
+            "fabric.switches.buffer", "is no multiple of 1MiB, and ns-3 wants one"
+        )
     settings["BUFFER_SIZE"] = buffer_bytes >> 20
     return "".join(f"{key} {value}\n" for key, value in settings.items())
 

@@ -314,6 +314,27 @@ def test_notes_name_what_the_files_lack(
     assert len(notes) == 4
 
 
+@pytest.mark.parametrize(
+    ("size", "mebibytes"), [(None, "32"), ("3MiB", "3"), ("512KiB", None)]
+)
+def test_buffers_of_ns3_are_whole_mebibytes(
+    size: str | None,
+    mebibytes: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trace = {"synth": "collectives", "ranks": 2, "streams": [STREAM]}
+    document = experiment("Switch", 2, {"rate": "100Gbit"}, trace)
+    document["fabric"]["switches"] = {"profile": "sonic", "buffer": size}
+    notes = exported(tmp_path, document, capsys)["notes"]
+    if mebibytes is None:
+        (note,) = notes
+        assert note.startswith("no ns3: fabric.switches.buffer is no multiple of 1MiB")
+    else:
+        written = settings_of(tmp_path / "out" / "ns3" / "config.txt")
+        assert written["BUFFER_SIZE"] == [mebibytes]
+
+
 def test_a_note_names_ports_whose_rate_the_links_do_not_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
