@@ -8,6 +8,7 @@ example because the clock was set. The module does no I/O and reads no clock.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -92,6 +93,9 @@ class ClockTrack:
 
     samples: list[ClockSample] = field(default_factory=list)
     segments: list[ClockSegment] = field(default_factory=list)
+    _last: array[float] = field(default_factory=lambda: array("d"))
+    """Time and offset since the first sample of the last segment, and round trip of
+    each sample of this segment."""
     _slope_error: float = 0.0
     _used: list[ClockSegment] = field(default_factory=list)
     """The last segment as it was known after each burst."""
@@ -112,10 +116,13 @@ class ClockTrack:
         )
         if self.segments and self._contradicts(sample):
             sample = replace(sample, segment=sample.segment + 1)
-        number = sample.segment
+            self._last = array("d")
         self.samples.append(sample)
-        own = [each for each in self.samples if each.segment == number]
-        self.segments[number:] = [self._fit(own)]
+        first = self.samples[-1 - len(self._last) // 3]
+        self._last.append(sample.local_ns - first.local_ns)
+        self._last.append(sample.offset_ns - first.offset_ns)
+        self._last.append(sample.round_trip_ns)
+        self.segments[sample.segment :] = [self._fit(first, sample)]
         self._used.append(self.segments[-1])
 
     def start(self) -> None:
@@ -171,12 +178,9 @@ class ClockTrack:
         )
         return abs(sample.offset_ns - segment.offset_ns(sample.local_ns)) > error_ns
 
-    def _fit(self, samples: Sequence[ClockSample]) -> ClockSegment:
+    def _fit(self, first: ClockSample, last: ClockSample) -> ClockSegment:
         """Fit a line by weighted least squares, with the usual drift as a prior."""
-        begin_ns, origin_ns = samples[0].local_ns, samples[0].offset_ns
-        times = np.array([each.local_ns - begin_ns for each in samples], float)
-        offsets = np.array([each.offset_ns - origin_ns for each in samples], float)
-        trips_ns = np.array([each.round_trip_ns for each in samples])
+        times, offsets, trips_ns = np.array(self._last).reshape(-1, 3).T
         fastest_ns = int(trips_ns.min())
         weights = ((trips_ns - fastest_ns) / 2 + _LEAST_ERROR_NS) ** -2
         mean_time = np.average(times, weights=weights)
@@ -187,12 +191,14 @@ class ClockTrack:
         self._slope_error = float(precision**-0.5)
         start = float(mean_offset) - drift * float(mean_time)
         largest = float(np.abs(offsets - start - drift * times).max())
-        offset_ns = origin_ns + start
+        offset_ns = first.offset_ns + start
         return ClockSegment(
-            begin_ns=begin_ns,
-            end_ns=samples[-1].local_ns,
+            begin_ns=first.local_ns,
+            end_ns=last.local_ns,
             line=ClockLine(
-                remote_ns=begin_ns + round(offset_ns), offset_ns=offset_ns, drift=drift
+                remote_ns=first.local_ns + round(offset_ns),
+                offset_ns=offset_ns,
+                drift=drift,
             ),
             drift_ppm=drift * 1e6,
             uncertainty_ns=round(largest + fastest_ns / 2) + 1,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,9 @@ from chakram.control.clock_track import (
     next_burst_ns,
 )
 from chakram.records.row_layout import ARRIVAL_FIELDS, RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECOND_NS = 10**9
 WAY_NS = 120_000.0
@@ -192,6 +197,32 @@ def test_a_steady_clock_has_no_steps(seed: int) -> None:
     for now_ns in burst_times(100 * SECOND_NS):
         track.add(clock.burst(now_ns))
     assert len(track.segments) == 1
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """Return how many lines of Python a call executes."""
+    count = 0
+
+    def trace(*_: object) -> Any:
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_burst_after_hours_costs_no_more_than_the_first_ones() -> None:
+    clock, track = Clock(1), ClockTrack()
+    bursts = [clock.burst(second * SECOND_NS) for second in range(500)]
+    costs = [lines_of(partial(track.add, each)) for each in bursts]
+    assert len(track.segments) == 1
+    assert max(costs[250:]) <= max(costs[:10])
 
 
 def test_without_pings_the_clock_is_that_of_the_controller() -> None:
