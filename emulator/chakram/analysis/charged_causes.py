@@ -56,7 +56,7 @@ _CARRIED = 0.5
 _BIT_NS = 8 * 10**9
 _NEVER_LOST = frozenset({Part.PROPAGATE, Part.SCHEDULE, Part.UNKNOWN})
 _OF_THE_NETWORK = frozenset({Part.NETWORK, Part.WINDOW})
-_Key = TypeVar("_Key", int, str)
+_Key = TypeVar("_Key", tuple[str, int], tuple[str, str])
 _PHRASES = {
     Part.OWN_PORT: "own port",
     Part.WINDOW: "window",
@@ -153,8 +153,10 @@ class Why:
         time_ns: Total time of all iterations.
         parts_ns: By part, the time on the paths.  The sum is *time_ns*.
         causes: Causes, largest first.
-        by_rank: Lost time by rank, largest first.
+        by_rank: Lost time by rank, largest first.  With several jobs, ranks have the
+            name of their job, e.g. ``moe rank 3``.
         by_collective: Lost time by collective or name of a computation, largest first.
+            With several jobs, the name of the job comes first.
         path: Path of the longest iteration.
         jobs: Names of the jobs whose iterations these are.
     """
@@ -163,7 +165,7 @@ class Why:
     time_ns: int
     parts_ns: Mapping[Part, int]
     causes: tuple[Cause, ...]
-    by_rank: tuple[tuple[int, int], ...]
+    by_rank: tuple[tuple[int | str, int], ...]
     by_collective: tuple[tuple[str, int], ...]
     path: Path | None
     jobs: tuple[str, ...] = ()
@@ -190,8 +192,9 @@ class Why:
 def explain(paths: Iterable[Path], around: Surroundings) -> Why:
     """Explain the lost time on *paths*, where each path is that of one iteration."""
     lost_by: Counter[tuple[str, str]] = Counter()
-    by_rank: Counter[int] = Counter()
-    by_collective: Counter[str] = Counter()
+    # Jobs number their ranks and groups separately.
+    by_rank: Counter[tuple[str, int]] = Counter()
+    by_collective: Counter[tuple[str, str]] = Counter()
     parts_ns: Counter[Part] = Counter()
     judge = _Judge(around)
     total_ns = iterations = 0
@@ -210,8 +213,8 @@ def explain(paths: Iterable[Path], around: Surroundings) -> Why:
             lost_ns = judge.lost_ns(piece)
             if lost_ns > 0:
                 lost_by[judge.cause(piece)] += lost_ns
-                by_rank[piece.rank] += lost_ns
-                by_collective[_work(piece)] += lost_ns
+                by_rank[path.job, piece.rank] += lost_ns
+                by_collective[path.job, _work(piece)] += lost_ns
     return Why(
         iterations=iterations,
         time_ns=total_ns,
@@ -228,8 +231,14 @@ def explain(paths: Iterable[Path], around: Surroundings) -> Why:
                 lost_by.items(), key=lambda item: (-item[1], item[0])
             )
         ),
-        by_rank=tuple(_most_first(by_rank)),
-        by_collective=tuple(_most_first(by_collective)),
+        by_rank=tuple(
+            (rank if len(jobs) < 2 else f"{job} rank {rank}", lost_ns)
+            for (job, rank), lost_ns in _most_first(by_rank)
+        ),
+        by_collective=tuple(
+            (work if len(jobs) < 2 else f"{job} {work}", lost_ns)
+            for (job, work), lost_ns in _most_first(by_collective)
+        ),
         path=longest,
         jobs=tuple(jobs),
     )
@@ -516,7 +525,8 @@ class _Judge:
             return _PHRASES[Part.OWN_PORT], self._rank(message.src)
         if least_bps and 0 < message.rate_at_start_bps <= _NEAR_MINIMUM * least_bps:
             at_minimum = "" if self._around.has_fixed_rate else " at minimum rate"
-            return f"congestion control{at_minimum}", message.collective
+            of_job = "" if self._is_one_job else f"{self.job} "
+            return f"congestion control{at_minimum}", f"{of_job}{message.collective}"
         marking = [
             link
             for port in self._ports(message)

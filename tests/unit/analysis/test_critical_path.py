@@ -17,6 +17,7 @@ from chakram.analysis.critical_path import (
     critical_path,
     message_parts,
 )
+from chakram.analysis.run_causes import why_document
 from chakram.records.run_records import LinkRecord
 
 if TYPE_CHECKING:
@@ -627,6 +628,53 @@ def test_lost_time_exceeds_the_nominal_time() -> None:
     )
     assert why.by_rank == ((3, 600),)
     assert why.by_collective == (("c7", 600),)
+
+
+def test_lost_time_of_several_jobs_is_kept_apart() -> None:
+    """Jobs number their ranks and groups separately."""
+    paths = [
+        Path(
+            job=job,
+            iteration=0,
+            pieces=(
+                Piece(Part.COMPUTE, 0, 400 + lost_ns, 3, operation),
+                Piece(Part.WINDOW, 400 + lost_ns, 430 + lost_ns, 10, None, SENT),
+            ),
+        )
+        for job, lost_ns in (("j", 600), ("k", 250), ("k", 150))
+        for operation in [compute(3, 7, (0, 0, 400 + lost_ns), nominal_ns=400)]
+    ]
+    why = explain(paths, Surroundings())
+    assert why.by_rank == (
+        ("j rank 3", 600),
+        ("k rank 3", 400),
+        ("k rank 10", 60),
+        ("j rank 10", 30),
+    )
+    message = f"{SENT.collective} {SENT.group}#{SENT.k}"
+    assert why.by_collective == (
+        ("j c7", 600),
+        ("k c7", 400),
+        (f"k {message}", 60),
+        (f"j {message}", 30),
+    )
+    document = why_document(why)
+    assert document["lost_by_rank_ns"] == dict(why.by_rank)
+    assert document["lost_by_collective_ns"] == dict(why.by_collective)
+    assert explain(paths[1:], Surroundings()).by_rank == ((3, 400), (10, 60))
+
+
+def test_congestion_control_of_several_jobs_is_kept_apart() -> None:
+    around = Surroundings(
+        hosts={("j", 0): "h0", ("k", 0): "h1"},
+        rates_bps={("j", 0): 10**12, ("k", 0): 10**12},
+        least_rate_bps=10**9,
+    )
+    sent = SENT._replace(rate_at_start_bps=10**9)
+    pieces = (Piece(Part.PACE, 0, 1000, 0, None, sent),)
+    paths = [Path(job=job, iteration=0, pieces=pieces) for job in "jk"]
+    places = {each.place for each in explain(paths, around).causes}
+    assert places == {f"j {SENT.collective}", f"k {SENT.collective}"}
 
 
 @pytest.mark.parametrize(("rate_bps", "lost_ns"), [(10**9, 0), (4 * 10**8, 60)])

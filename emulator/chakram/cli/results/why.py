@@ -224,8 +224,7 @@ def _lines(
     lines.append(
         "Path: " + ", ".join(f"{part} {share(time_ns)}" for part, time_ns in parts)
     )
-    # Jobs number their ranks and groups separately, so these charges are mixed.
-    if why.by_rank and len(why.jobs) < 2:
+    if why.by_rank:
         lines.append(
             "Lost by rank: "
             + ", ".join(f"{rank} {share(ns)}" for rank, ns in why.by_rank[:_PLACES])

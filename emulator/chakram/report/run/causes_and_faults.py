@@ -70,12 +70,6 @@ def why_section(data: RunData) -> page.Parts:
     )
     caption = "Means over the measured iterations; the parts sum to the iteration."
     yield page.Plot(figure=drawn, caption=caption)
-    if which:
-        yield (
-            "Jobs number their ranks and groups separately: chakram why --job lists "
-            "the lost time of each."
-        )
-        return
     for what, lost in (
         ("rank", [(str(rank), lost_ns) for rank, lost_ns in found.by_rank]),
         ("collective or computation", list(found.by_collective)),
