@@ -237,6 +237,8 @@ def compare(a: Side, b: Side) -> Comparison:
     for level in LEVELS:
         mine = {key for key in a.times if key[0] == level}
         others = {key for key in theirs if key[0] == level}
+        if level == "size":
+            mine, others = _sizes(mine, others)
         if level in EXPLAINING and a.explained and b.explained:
             # A cause that is missing on one side cost it no time.
             mine = others = mine | others
@@ -244,13 +246,13 @@ def compare(a: Side, b: Side) -> Comparison:
             continue
         common = mine & others
         only[level] = len(mine) - len(common), len(others) - len(common)
-        jobs = {key[1] for key in common} if level in EXPLAINING else set()
+        named = {key[1] for key in common} if level in EXPLAINING else set()
         found = [
             _difference(
                 key,
                 a.labels.get(key)
                 or b.labels.get(theirs.get(key, key))
-                or f"{key[1]}: " * (len(jobs) > 1) + _label(key),
+                or f"{key[1]}: " * (len(named) > 1) + _label(key),
                 a.times.get(key, NOTHING),
                 b.times.get(theirs.get(key, key), NOTHING),
                 len(common),
@@ -319,6 +321,27 @@ def _renamed(a: Side, b: Side) -> dict[Key, Key]:
     }
 
 
+def _sizes(mine: set[Key], others: set[Key]) -> tuple[set[Key], set[Key]]:
+    """Return the collectives by size to compare: of each job, or of all together.
+
+    Those of each job are compared if there are several jobs, of which the sides have
+    one in common.
+    """
+    of_jobs = {key for key in mine | others if _job_of_collective(key)}
+    if len({*map(_job_of_collective, of_jobs)}) > 1 and mine & others & of_jobs:
+        return mine & of_jobs, others & of_jobs
+    return mine - of_jobs, others - of_jobs
+
+
+def _job_of_collective(key: Key) -> str | None:
+    """Return the job of a quantity of collectives, or None for those of all jobs."""
+    match key:
+        case ("size", _, _, _, job) | ("instance", job, _, _):
+            return str(job)
+        case _:
+            return None
+
+
 def _difference(key: Key, label: str, a: Times, b: Times, compared: int) -> Difference:
     apart_ns = b.mean_ns - a.mean_ns
     if isclose(a.mean_ns, b.mean_ns, rel_tol=_ROUNDING):
@@ -344,6 +367,8 @@ def _label(key: Key) -> str:
     match key:
         case ("size", op, nranks, size_bytes):
             return f"{op} of {about_size(size_bytes)}, {nranks} ranks"
+        case ("size", *kind, job):
+            return f"{job}: {_label(('size', *kind))}"
         case ("iteration", job):
             return f"iteration of {job}" if job else "iteration"
         case ("instance", job, group, k):
@@ -463,7 +488,9 @@ def _where(found: Comparison, first: Difference) -> str:
         parts = [
             each
             for each in found.levels.get(level, ())
-            if each.significant and each.lost_ns * first.lost_ns > 0
+            if each.significant
+            and each.lost_ns * first.lost_ns > 0
+            and _job_of_collective(each.key) in (None, first.key[1])
         ]
         if parts:
             most = parts[0]

@@ -269,11 +269,11 @@ def _add_collectives(
         if not record.is_judged:
             continue
         time_ns = record.duration_ns / dilation
-        kind = ("size", str(identity.op), identity.nranks, identity.size_bytes)
-        found[kind][record.iteration].append(time_ns)
-        key = ("instance", *identity.key)
-        found[key][record.iteration].append(time_ns)
         job, group, k = identity.key
+        kind = ("size", str(identity.op), identity.nranks, identity.size_bytes)
+        key = ("instance", job, group, k)
+        for quantity in (kind, (*kind, job), key):
+            found[quantity][record.iteration].append(time_ns)
         labels[key] = f"{identity.name} ({job}, group {group}, k {k})"
         seen = (record.iteration, (job, group), identity.name)
         named = ("named", identity.name, places[seen])
@@ -360,11 +360,13 @@ def _of_document(document: Mapping[str, Any], source: str) -> Side:
         times[key] = stated_times(
             each["mean_ns"], each["cv"], each["iterations"], exact=exact
         )
-    # Rows of several jobs and algorithms are one quantity.
+    # Rows of several algorithms are one quantity.
     rows: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
     for row in document["results"]:
         if row["collective"] != CollectiveOp.BARRIER:
-            rows["size", row["collective"], row["nranks"], row["size"]].append(row)
+            kind = ("size", row["collective"], row["nranks"], row["size"])
+            rows[kind].append(row)
+            rows[*kind, row["job"]].append(row)
     for key, some in rows.items():
         times[key] = _pooled(some, exact=exact)
     return Side(

@@ -277,7 +277,8 @@ def _subjects(
 def _compared(each: str, member: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the key in a comparison that corresponds to a member of a list."""
     if each == "results":
-        return "size", member["collective"], member["nranks"], member["size"]
+        kind = member["collective"], member["nranks"], member["size"]
+        return "size", *kind, member["job"]
     return "iteration", *([member["job"]] if "job" in member else [])
 
 
@@ -285,10 +286,11 @@ def _slower(comparison: Comparison | None, *key: Any) -> float | None:
     """Return the significant slowdown as a share, or None if it is unknown."""
     if comparison is None:
         return None
+    # Without several jobs, collectives by size are compared without their job.
     found = [
         each
         for each in comparison.levels.get(key[0], ())
-        if each.key[: len(key)] == key
+        if each.key[: len(key)] == key[: len(each.key)]
     ]
     if not found or any(each.significant is None for each in found):
         return None

@@ -123,6 +123,53 @@ def test_a_difference_is_found_and_named() -> None:
     assert "less" in sentences(compare(b, a))[0]
 
 
+def sizes(of: dict[str, float]) -> dict[Key, Times]:
+    """Return the times of one kind of collective of some jobs, and of all together."""
+    own = {(*SMALL, job): drawn(ns, seed=7) for job, ns in of.items()}
+    return {SMALL: drawn(sum(of.values()) / len(of), seed=7), **own}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "compared"),
+    [
+        ("moe", "moe", [SMALL]),
+        # Another name, or results of another program.
+        ("moe", "dense", [SMALL]),
+        ("moe dense", "", [SMALL]),
+        ("moe dense", "moe dense", [(*SMALL, "moe"), (*SMALL, "dense")]),
+        ("moe dense", "moe", [(*SMALL, "moe")]),
+    ],
+)
+def test_collectives_of_several_jobs_are_kept_apart(
+    first: str, second: str, compared: list[Key]
+) -> None:
+    a = side("a", sizes({"moe": 1e6, "dense": 1e6}))
+    b = side("b", sizes({"moe": 2e6, "dense": 1e6}))
+    sides = [
+        side(
+            each.name,
+            {
+                key: times
+                for key, times in each.times.items()
+                if len(key) < 5 or key[4] in jobs.split()
+            },
+        )
+        for each, jobs in ((a, first), (b, second))
+    ]
+    found = compare(*sides).levels["size"]
+    assert [each.key for each in found] == compared
+    if compared[0] != SMALL:
+        assert found[0].label == "moe: all_reduce of 1MiB, 8 ranks"
+        assert found[0].change == pytest.approx(1)
+
+
+def test_iterations_are_explained_by_collectives_of_their_own_job() -> None:
+    a = {ITERATION: drawn(1e8, seed=1), **sizes({"moe": 1e6, "dense": 1e6})}
+    b = {ITERATION: drawn(2e8, seed=2), **sizes({"moe": 2e6, "dense": 9e6})}
+    (first, *_) = sentences(compare(side("a", a), side("b", b)))
+    assert "; the collective that differs most is moe: all_reduce of 1MiB" in first
+
+
 def test_virtual_time_differs_exactly() -> None:
     a = side("a", {SMALL: times_of([[1000.0]], exact=True)})
     b = side("b", {SMALL: times_of([[1001.0]], exact=True)})

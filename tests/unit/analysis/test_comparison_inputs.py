@@ -171,6 +171,7 @@ def test_a_printed_document_has_its_means(tmp_path: Path) -> None:
     assert (side.kind, side.notes) == ("run", ("LATE",))
     assert list(side.times) == [
         ("iteration", "j"), ("size", "all_reduce", 4, 1024),
+        ("size", "all_reduce", 4, 1024, "j"),
     ]  # fmt: skip
     times = side.times["size", "all_reduce", 4, 1024]
     # The error of a sample of five: 0.2 over the root of four.
@@ -200,8 +201,9 @@ def test_rows_of_several_jobs_are_one_quantity(tmp_path: Path) -> None:
     }
     path = tmp_path / "run.json"
     path.write_text(json.dumps(document))
-    (times,) = read_side(path).times.values()
+    times, *of_jobs = read_side(path).times.values()
     assert (times.mean_ns, times.samples, times.per_iteration) == (3000, 10, 6)
+    assert [each.mean_ns for each in of_jobs] == [5000, 1000]
     # Half of the error of a sample of five.
     assert times.error_ns == pytest.approx(250)
 

@@ -332,3 +332,25 @@ def test_rank_is_slower_only_if_its_own_job_is(judged: Any) -> None:
     rule = Rule(check="slower < 5%", each="ranks")
     found = judged(rule, now=both(2000.0), before=both(1000.0))
     assert [each.holds for each in found.verdicts] == [True, False]
+
+
+def test_collectives_are_slower_only_in_their_own_job(judged: Any) -> None:
+    def both(time_ns: float, *, jobs: str = "jk") -> dict[str, Any]:
+        times_ns = {"j": 1000.0, "k": time_ns}
+        return document(
+            iterations=[
+                {"job": job, "mean_ns": times_ns[job], "cv": 0.01, "iterations": 10}
+                for job in jobs
+            ],
+            results=[row("all_reduce", 64, times_ns[job], job=job) for job in jobs],
+        )
+
+    rule = Rule(check="slower < 5%", each="results")
+    found = judged(rule, now=both(2000.0), before=both(1000.0))
+    assert told(found) == [
+        ("j: all_reduce of 64B, 4 ranks", True, "slower = 0.0 %"),
+        ("k: all_reduce of 64B, 4 ranks", False, "slower = 100.0 %"),
+    ]
+    # The baseline has one of both jobs.
+    found = judged(rule, now=both(2000.0), before=both(1000.0, jobs="j"))
+    assert [each.holds for each in found.verdicts] == [True, None]
