@@ -21,6 +21,7 @@ from chakram.config.simulation import check_simulation
 from chakram.config.transport import Faults, Transport
 from chakram.config.transport_checks import (
     check_class_of,
+    check_fault_keys,
     check_fault_queue_pairs,
     check_packet_faults,
     check_transport,
@@ -198,8 +199,10 @@ def check_credits(transport: Transport, jobs: tuple[Job, ...]) -> list[Mistake]:
 
 
 def check_faults(faults: Faults, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
-    """Check packet faults against jobs, as far as their rank counts are known."""
-    return check_packet_faults(faults, {job.name: _known_ranks(job) for job in jobs})
+    """Check packet faults, and their jobs as far as their rank counts are known."""
+    yield from check_fault_keys(faults)
+    ranks_of = {job.name: _known_ranks(job) for job in jobs}
+    yield from check_packet_faults(faults, ranks_of)
 
 
 def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]:

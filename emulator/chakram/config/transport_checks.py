@@ -190,6 +190,30 @@ _LISTED = 6
 _EXAMPLES = "e.g. {action: drop, nth: 5} or {action: delay, by: 1ms, probability: 0.01}"
 
 
+_ONLY_FOR = {
+    "by": ("delay_ns", ("delay", "reorder")),
+    "behind": ("behind", ("reorder",)),
+}
+"""Field and actions of keys of packet faults that other actions ignore."""
+
+
+def check_fault_keys(faults: Faults) -> Iterator[Mistake]:
+    """Check for keys that the action of a packet fault ignores.
+
+    Args:
+        faults: Faults of the experiment as written: dilation changes ignored keys, too.
+    """
+    for index, fault in enumerate(faults.packets):
+        for key, (name, actions) in _ONLY_FOR.items():
+            default = type(fault).model_fields[name].default
+            if fault.action not in actions and getattr(fault, name) != default:
+                yield Mistake(
+                    ("faults", "packets", index, key),
+                    f"has no effect for action {fault.action}",
+                    "remove it",
+                )
+
+
 def check_packet_faults(
     faults: Faults,
     ranks_of: Mapping[str, int | None],

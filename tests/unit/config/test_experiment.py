@@ -456,6 +456,14 @@ def test_transports_that_contradict_themselves_are_refused(
             "{action: drop, probability: 0.1, every: 10}",
             "count and every apply only with nth",
         ),
+        (
+            "{action: drop, nth: 1, by: 2ms}",
+            "faults.packets[0].by: has no effect for action drop (remove it)",
+        ),
+        (
+            "{action: delay, nth: 1, behind: 4}",
+            "faults.packets[0].behind: has no effect for action delay (remove it)",
+        ),
     ],
 )
 def test_faults_that_contradict_themselves_are_refused(fault: str, found: str) -> None:
@@ -478,6 +486,18 @@ def test_faults_say_what_ports_are_told() -> None:
     fault = settings.fault()
     assert (fault.name, fault.delay_ns, fault.packets) == ("delay", 2_000_000, "ack")
     assert (fault.source, fault.nth, fault.every) == (3, 7, 10)
+
+
+def test_a_run_with_faults_is_read_with_the_defaults_of_all_keys() -> None:
+    experiment = parse_experiment(
+        TRANSPORT
+        % "{}"
+        + "faults: {packets: [{action: drop, nth: 7}, {action: reorder, by: 2ms, "
+        "behind: 4, nth: 1}]}\n"
+    )
+    document = experiment.written.model_dump(mode="json", by_alias=True)
+    again = recorded_experiment(document, "run.json")
+    assert again.faults == experiment.faults
 
 
 @pytest.mark.parametrize(
