@@ -79,6 +79,7 @@ def limits_of(
         links: Counters of the links in the run.
         charged: Causes on the run's critical path, largest first.
     """
+    dilation = variant.experiment.dilation
     host_links = {link.link for link in links if link.kind == "host"}
     if any(topology.host_link(host).rate_bps for host in topology.hosts):
         yield _limit(
@@ -124,7 +125,7 @@ def limits_of(
             "own port" if is_own else "contention",
             place,
             faster,
-            f"with that port at {format_rate(_FASTER * link.rate_bps)}",
+            f"with that port at {format_rate(_FASTER * link.rate_bps * dilation)}",
         )
     overflowing = frozenset(each.link for each in links if each.drops)
     if overflowing:
@@ -137,7 +138,7 @@ def limits_of(
         )
     yield from _limits_of_transport(variant, topology)
     yield from _placements(variant, topology)
-    yield from _links_of(topology)
+    yield from _links_of(topology, dilation)
     if any(each.cause == "spurious timeout" for each in charged):
         yield _limit(
             "spurious timeout",
@@ -221,7 +222,8 @@ def _placements(variant: Variant, topology: Topology) -> Iterator[Case]:
                 "local rate",
                 f"job {job.name}",
                 _placed(job.name, local_rate_bps=faster_bps),
-                f"with {format_rate(faster_bps)} between the ranks of a host",
+                f"with {format_rate(faster_bps * variant.experiment.dilation)} between "
+                "the ranks of a host",
             )
 
 
@@ -240,8 +242,11 @@ def _placed(name: str, **changes: Any) -> Change:
     return changed
 
 
-def _links_of(topology: Topology) -> Iterator[Case]:
-    """Yield links that are slower or longer than comparable links, and their delays."""
+def _links_of(topology: Topology, dilation: int) -> Iterator[Case]:
+    """Yield links that are slower or longer than comparable links, and their delays.
+
+    Texts have the undilated values.
+    """
     ends = {link.name: (link.a.node, link.b.node) for link in topology.links}
     rates_bps = {link.name: link.rate_bps for link in topology.links if link.rate_bps}
     for names, usual_bps in slower_by_design(topology.hosts, ends, rates_bps):
@@ -250,8 +255,8 @@ def _links_of(topology: Topology) -> Iterator[Case]:
             "uneven link rates",
             _all_of(names),
             _with_links("link_rates_bps", dict.fromkeys(names, usual_bps)),
-            f"at {format_rate(usual_bps)} like similar links, not "
-            f"{format_rate(own_bps)}",
+            f"at {format_rate(usual_bps * dilation)} like similar links, not "
+            f"{format_rate(own_bps * dilation)}",
             weight=_OF_MANY,
         )
     delays_ns = {link.name: link.delay_ns for link in topology.links}
@@ -259,12 +264,13 @@ def _links_of(topology: Topology) -> Iterator[Case]:
         usual_ns = median_low(delays_ns[name] for name in names)
         longer = [name for name in names if delays_ns[name] > _LONGER * usual_ns]
         if longer:
+            longest_ns = max(delays_ns[name] for name in longer)
             yield _limit(
                 "long link",
                 _all_of(longer),
                 _with_links("link_delays_ns", dict.fromkeys(longer, usual_ns)),
-                f"with a delay of {format_time(usual_ns)} like similar links, not "
-                f"{format_time(max(delays_ns[name] for name in longer))}",
+                f"with a delay of {format_time(usual_ns / dilation)} like similar "
+                f"links, not {format_time(longest_ns / dilation)}",
             )
     delayed = {name: delay_ns for name, delay_ns in delays_ns.items() if delay_ns}
     if delayed:

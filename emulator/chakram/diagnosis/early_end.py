@@ -79,7 +79,7 @@ def early_end(results: RunResults) -> EarlyEnd | None:
     links = {each.port: each for each in results.links() if each.port}
     found: dict[str, Suspicion] = {}
     for each in (
-        *_suspicions(votes, links),
+        *_suspicions(votes, links, results.manifest.dilation),
         *_losing(_deliveries(results, paths), ends, links),
     ):
         found.setdefault(each.place, each)
@@ -176,13 +176,14 @@ def _both_ways(
 
 
 def _suspicions(
-    votes: Mapping[str, int], links: Mapping[str, LinkRecord]
+    votes: Mapping[str, int], links: Mapping[str, LinkRecord], dilation: int
 ) -> Iterable[Suspicion]:
     """Return what is unusual at the ports: drops, then pauses, then idle links.
 
     Args:
         votes: By egress port, the number of queue pairs whose packets or ACKs cross it.
         links: Links by egress port.
+        dilation: Factor by which the run stretched time.
     """
     found = []
     for port, count in votes.items():
@@ -192,7 +193,7 @@ def _suspicions(
         if link.drops:
             text, rank, size = f"dropped {link.drops} packets", 0, link.drops
         elif link.paused_ns:
-            text = f"was paused for {format_time(link.paused_ns)}"
+            text = f"was paused for {format_time(link.paused_ns / dilation)}"
             rank, size = 1, link.paused_ns
         elif not link.bytes and link.observed is not None:
             text, rank, size = "carried no packet", 2, 0

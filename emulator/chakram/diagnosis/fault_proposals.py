@@ -196,6 +196,7 @@ class Proposals:
     def pauses(self, iteration_ns: float) -> Iterator[Hypothesis]:
         """Yield the links whose sending port was paused."""
         whole_ns = self._iterations * iteration_ns
+        dilation = self._results.manifest.dilation
         for port, spans in self._paused.items():
             link = self.links.get(port)
             paused_ns = sum(end_ns - at_ns for _, at_ns, end_ns in spans)
@@ -214,7 +215,7 @@ class Proposals:
                     )
                     for traffic_class, at_ns, end_ns in spans
                 ),
-                evidence=f"counted pauses of {format_time(paused_ns)}",
+                evidence=f"counted pauses of {format_time(paused_ns / dilation)}",
                 is_counted=True,
             )
 

@@ -103,7 +103,7 @@ class ParameterFit:
         """Return the fitted parameter of a hypothesis."""
         assumed = what.assumed[0]
         if assumed.kind == "degrade":
-            return format_rate(assumed.rate_bps or 0)
+            return format_rate((assumed.rate_bps or 0) * self._dilation)
         if assumed.kind == "delay":
             delay_ns = assumed.delay_ns / self._dilation
             return f"{format_time(2 * delay_ns)} more per round trip"

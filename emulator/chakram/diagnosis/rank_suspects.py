@@ -82,7 +82,9 @@ def odd_ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
         for programs in alike.values():
             ranks = [_Rank(each, _computations(each)) for each in programs]
             for peers in _with_same_work(ranks):
-                yield from _odd_among(peers, job.name, named, time_ns)
+                yield from _odd_among(
+                    peers, job.name, named, time_ns, variant.experiment.dilation
+                )
 
 
 def _messages(program: RankProgram) -> frozenset[tuple[object, int]]:
@@ -262,9 +264,12 @@ def _least_excess_ns(
 
 
 def _odd_among(
-    ranks: Sequence[_Rank], job: str, named: str, time_ns: int
+    ranks: Sequence[_Rank], job: str, named: str, time_ns: int, dilation: int
 ) -> Iterator[Case]:
-    """Yield ranks that compute longer, or start later, than most of their peers."""
+    """Yield ranks that compute longer, or start later, than most of their peers.
+
+    Texts have the undilated times.
+    """
     starts = grouped(
         ((program.columns.kinds, row), start_ns)
         for program, _ in ranks
@@ -306,8 +311,8 @@ def _odd_among(
                     program,
                     amounts={rows[key]: expected_ns[key] for key in longer},
                 ),
-                f"computes {format_time(net_ns)} longer than its peers in an "
-                f"iteration, most of it in {columns.name(rows[most])}",
+                f"computes {format_time(net_ns / dilation)} longer than its peers in "
+                f"an iteration, most of it in {columns.name(rows[most])}",
                 remedy="with the durations of its peers",
             )
         late_ns = {
@@ -325,8 +330,8 @@ def _odd_among(
                 "late rank",
                 place,
                 _with_columns(job, program, starts_ns=usual),
-                f"its recorded starts are up to {format_time(latest_ns)} later than "
-                "those of its peers",
+                f"its recorded starts are up to {format_time(latest_ns / dilation)} "
+                "later than those of its peers",
                 remedy="with the starts of its peers",
             )
 

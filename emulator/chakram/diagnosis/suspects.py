@@ -115,7 +115,7 @@ def cases_of(
     return [
         *_declared_link_faults(variant),
         *_declared_packet_faults(variant, run),
-        *slow_links(topology),
+        *slow_links(topology, variant.experiment.dilation),
         *odd,
         *_hashes(variant, run, links),
         *limits_of(variant, topology, links, charged),
@@ -202,7 +202,7 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
             for job in jobs
             if rank is not None and (job, rank) in link_of
         ]
-        if len(links) == 1:
+        if len({*links}) == 1:
             place = f"{links[0]} {'up' if fault.at_send else 'down'}"
         else:
             place = "ports of all senders" if fault.at_send else "all ports"
@@ -229,8 +229,13 @@ def _described(entry: PacketFaultSettings) -> str:
     return ", ".join(f"{name} {value}" for name, value in keys.items())
 
 
-def slow_links(topology: Topology) -> Iterator[Case]:
-    """Yield the links that are slower than comparable links."""
+def slow_links(topology: Topology, dilation: int) -> Iterator[Case]:
+    """Yield the links that are slower than comparable links.
+
+    Args:
+        topology: The fabric.
+        dilation: Factor by which its rates are lower than those in texts.
+    """
     usual_rates = usual_rates_bps(
         topology.hosts,
         {link.name: (link.a.node, link.b.node) for link in topology.links},
@@ -250,9 +255,9 @@ def slow_links(topology: Topology) -> Iterator[Case]:
             "slow link",
             link.name,
             change,
-            f"{format_rate(link.rate_bps)}; similar links have "
-            f"{format_rate(usual_bps)}",
-            remedy=f"at {format_rate(usual_bps)}",
+            f"{format_rate(link.rate_bps * dilation)}; similar links have "
+            f"{format_rate(usual_bps * dilation)}",
+            remedy=f"at {format_rate(usual_bps * dilation)}",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 from chakram.diagnosis.design_limits import _links_of, _placements
@@ -26,6 +27,7 @@ class Job:
 class Variant:
     jobs: tuple[Job, ...]
     alone: str | None = None
+    experiment: Any = field(default_factory=lambda: SimpleNamespace(dilation=10))
     link_rates_bps: Mapping[str, int] = field(default_factory=dict)
     link_delays_ns: Mapping[str, int] = field(default_factory=dict)
 
@@ -59,6 +61,7 @@ def test_an_order_is_a_placement_and_a_rate_within_hosts_a_limit() -> None:
     found = list(_placements(cast("Any", Variant((PACKED, ORDERED))), FABRIC))
     named = [(case.suspect.cause, case.suspect.place) for case in found]
     assert named == [("placement", "job d"), ("local rate", "job d")]
+    assert found[1].suspect.remedy == "with 100Gbit/s between the ranks of a host"
     placement, rate = (case.change(cast("Any", JOBS)) for case in found)
     assert (placement, rate) == (JOBS, JOBS), "other jobs do not change"
     of = Variant((PACKED, ORDERED))
@@ -72,20 +75,20 @@ def test_an_order_is_a_placement_and_a_rate_within_hosts_a_limit() -> None:
 
 
 def test_links_that_are_slower_or_longer_by_design_are_limits() -> None:
-    assert list(_links_of(FABRIC)) == []
+    assert list(_links_of(FABRIC, 1)) == []
     slow = {"h0-leaf0": 10**8, "h1-leaf0": 10**8}
     links = tuple(
         replace(link, rate_bps=slow.get(link.name, link.rate_bps), delay_ns=500)
         for link in FABRIC.links
     )
     links = (*links[:-1], replace(links[-1], delay_ns=5000))
-    rates, long, delays = _links_of(replace(FABRIC, links=links))
+    rates, long, delays = _links_of(replace(FABRIC, links=links), 10)
     assert str(rates.suspect) == "uneven link rates at h0-leaf0, h1-leaf0"
-    assert rates.suspect.remedy == "at 1Gbit/s like similar links, not 100Mbit/s"
+    assert rates.suspect.remedy == "at 10Gbit/s like similar links, not 1Gbit/s"
     changed = rates.change(cast("Any", JOBS))
     assert changed.link_rates_bps == dict.fromkeys(slow, 10**9)
     assert str(long.suspect) == f"long link at {links[-1].name}"
-    assert long.suspect.remedy == "with a delay of 500ns like similar links, not 5us"
+    assert long.suspect.remedy == "with a delay of 50ns like similar links, not 500ns"
     assert long.change(cast("Any", JOBS)).link_delays_ns == {links[-1].name: 500}
     assert str(delays.suspect) == "propagation at all links"
     shorter = {link.name: link.delay_ns // 10 for link in links}

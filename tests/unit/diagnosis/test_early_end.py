@@ -40,10 +40,10 @@ def test_drops_come_before_pauses_and_idle_links() -> None:
     by_port = {each.port or "": each for each in links}
     votes = dict.fromkeys(by_port, 1) | {"few": 2}
     del votes["elsewhere"]
-    assert list(_suspicions(votes, by_port)) == [
+    assert list(_suspicions(votes, by_port, 10)) == [
         Suspicion("few up", "dropped 3 packets"),
         Suspicion("many up", "dropped 107 packets"),
-        Suspicion("paused up", "was paused for 600ms"),
+        Suspicion("paused up", "was paused for 60ms"),
         Suspicion("idle up", "carried no packet"),
     ]
 

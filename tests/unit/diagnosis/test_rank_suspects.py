@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from array import array
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from chakram.diagnosis.rank_suspects import (
     uneven_computation,
     uneven_routing,
 )
+from chakram.foundation.units import format_time
 from chakram.preparation.resolved_run import load_run
 from chakram.program.columns import COMPUTE
 from chakram.program.operations import RankProgram
@@ -75,8 +76,7 @@ def slower(program: RankProgram, factor: float) -> RankProgram:
 
 
 def suspects(programs: tuple[RankProgram, ...]) -> list[tuple[str, str]]:
-    job = SimpleNamespace(name="job", programs=programs)
-    variant = SimpleNamespace(jobs=(job,), alone=None)
+    variant = Variant((Job("job", programs),))
     time_ns = max(each.columns.compute_ns for each in programs)
     found = odd_ranks(cast("Any", variant), time_ns)
     return [(each.suspect.cause, each.suspect.place) for each in found]
@@ -145,6 +145,7 @@ class Job:
 class Variant:
     jobs: tuple[Job, ...]
     alone: str | None = None
+    experiment: Any = field(default_factory=lambda: SimpleNamespace(dilation=10))
 
 
 def test_uneven_routing_is_replaced_by_that_of_a_balanced_job() -> None:
@@ -172,6 +173,14 @@ def test_even_routing_and_other_jobs_are_no_limit() -> None:
     assert list(uneven_routing(cast("Any", equal))) == []
     uneven = Variant((Job("job", programs_of(JOBS["uneven routing"])),), alone="other")
     assert list(uneven_routing(cast("Any", uneven))) == []
+
+
+def test_evidence_has_undilated_times() -> None:
+    first, *others = programs_of(JOBS["equal ranks"])
+    time_ns = first.columns.compute_ns
+    variant = Variant((Job("job", (slower(first, 1.5), *others)),))
+    (case,) = odd_ranks(cast("Any", variant), time_ns)
+    assert case.suspect.evidence.startswith(f"computes {format_time(time_ns / 20)} ")
 
 
 def uneven(programs: tuple[RankProgram, ...]) -> list[Any]:
