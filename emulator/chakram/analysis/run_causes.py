@@ -226,11 +226,7 @@ def paths_of(
             collective.
     """
     names = results.manifest.jobs
-    background = {
-        name
-        for name, facts in names.items()
-        if job is None and facts.get("iterations", 1) is None
-    }
+    background = results.manifest.background_jobs if job is None else ()
     if job is not None and names and job not in names:
         raise InputError(
             "--job",
@@ -341,6 +337,7 @@ def _sent(flows: pa.Table) -> list[SentPackets]:
     return [
         SentPackets(*(row.get(n, row.get(f"{n}_sum")) for n in (*names, *counts)))
         for row in rows
+        if row["packets_sum"] is not None  # RDMA NICs do not count them
     ]
 
 

@@ -21,6 +21,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.switch_fabric import port_names
 from chakram.run_directory.manifest import PARTIAL
 from chakram.run_directory.reader import RunResults
+from chakram.run_directory.schemas import BLANK, OWN_PARTS, PATH_PARTS
 from chakram.switch.faults import LinkFault
 from chakram.switch.profiles import Profile, Switching
 from chakram.topology.common_topologies import single_switch
@@ -279,6 +280,24 @@ def test_unfinished_iteration_is_not_explained(
         why_of(RunResults(results.path, manifest))
     assert caught.value.found == ("has no measured iteration that all ranks finished")
     assert caught.value.hint == "PARTIAL: interrupted"
+
+
+def test_messages_of_nics_are_explained_beside_counters_of_switches(
+    tmp_path: Path,
+) -> None:
+    results = simulated_run(tmp_path, exchange(PLAIN, LOSSY), single_switch(4, LINE))
+    file = results.path / "flows.parquet"
+    flows = pq.read_table(file)
+    for at, field in enumerate(flows.schema):
+        if field.name in (*BLANK["flows"], *OWN_PARTS, *PATH_PARTS, "departed_ns"):
+            blank = pa.nulls(flows.num_rows, field.type)
+            flows = flows.set_column(at, field, blank)
+    pq.write_table(flows, file)
+    nics = {"h0": {"device": "mlx5_0", "port": 0}}
+    manifest = replace(results.manifest, world="external", nics=nics)
+    assert results.links()
+    why = why_of(RunResults(results.path, manifest))
+    assert why.time_ns > 0
 
 
 def test_lost_packets_are_time_of_repair(tmp_path: Path) -> None:
