@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -562,3 +563,23 @@ def test_iterations_of_background_jobs_are_not_explained(tmp_path: Path) -> None
     assert set(results.manifest.jobs) == {"main", "b"}
     assert list(why_of(results).jobs) == ["main"]
     assert list(why_of(results, job="b").jobs) == ["b"]
+
+
+def test_a_loss_is_found_if_only_some_switches_count(tmp_path: Path) -> None:
+    incast = {"synth": "incast", "ranks": HOSTS, "fan_in": 5, "size": "300KB"}
+    placement = {"ports": list(range(HOSTS))}
+    results = simulated(
+        tmp_path,
+        "clos",
+        {"kind": "loss", "link": "h4-leaf1", "direction": "up", "probability": 0.05},
+        transport={"retransmit_timeout": "20ms"},
+        other_jobs=[{"name": "b", "trace": incast, "placement": placement}],
+    )
+    path = results.path / "links.parquet"
+    links = pq.read_table(path)
+    # The traffic through a spine is not the same in both directions.
+    of_leaf = ["leaf1" in each for each in links["link"].to_pylist()]
+    pq.write_table(links.filter(pa.array(of_leaf)), path)
+    found = fit(open_run(results.path))
+    assert names(found)[:1] == [("loss", "h4-leaf1 up")]
+    assert not any("spine" in each for each in found.tried if "loss" in each)

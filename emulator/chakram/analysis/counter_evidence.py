@@ -42,11 +42,13 @@ class PortCounters:
         links: By egress port, the direction of a link that begins there.
         packets: Packets sent by all hosts.
         wrong: Packets that arrived with a wrong checksum.
+        uncounted: Switches with traffic on links that no switch counted.
     """
 
     links: Mapping[str, LinkRecord]
     packets: int
     wrong: int
+    uncounted: Collection[str] = frozenset()
 
     @cached_property
     def _other_ends(self) -> dict[str, str]:
@@ -163,9 +165,12 @@ class PortCounters:
 
     @cached_property
     def missing(self) -> dict[str, float]:
-        """Number of packets that a switch received but did not forward, by switch."""
+        """Number of packets that a switch received but did not forward, by switch.
+
+        It is unknown for switches with uncounted links.
+        """
         hosts = {node_of(port) for port, link in self.links.items() if _is_up(link)}
-        switches = sorted({*map(node_of, self.links)} - hosts)
+        switches = sorted({*map(node_of, self.links)} - hosts - {*self.uncounted})
         sums = dict.fromkeys(switches, 0.0)
         for port, link in self.links.items():
             other = self.other_end(port)

@@ -102,6 +102,7 @@ class Proposals:
 
     Args:
         results: Results of the run.
+        run: Simulation of the run without faults.
         late: By host whose data plane was late, the share of the time.
         iterations: Number of measured iterations.
         overflow: Number of packets that queues drop in a simulation without faults.
@@ -110,6 +111,7 @@ class Proposals:
     def __init__(
         self,
         results: RunResults,
+        run: Rerun,
         *,
         late: Mapping[str, float],
         iterations: int,
@@ -126,7 +128,18 @@ class Proposals:
         )
         self.links = {each.port: each for each in results.links() if each.port}
         self.counters = PortCounters(
-            links=self.links, packets=sum(self._sent.values()), wrong=wrong
+            links=self.links,
+            packets=sum(self._sent.values()),
+            wrong=wrong,
+            uncounted={
+                node
+                for link in run.topology.links
+                if any(
+                    run.result.link_bytes.get(port) and port not in self.links
+                    for port in (str(link.a), str(link.b))
+                )
+                for node in (link.a.node, link.b.node)
+            },
         )
 
     def counted(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:

@@ -214,7 +214,11 @@ class _Search:
         # Queues that overflow without a fault also overflow in the simulation.
         overflow = sum(run.result.drops.values()) * self._runs.count / self._runs.few
         self._proposals = Proposals(
-            results, late=self._late, iterations=self._runs.count, overflow=overflow
+            results,
+            run,
+            late=self._late,
+            iterations=self._runs.count,
+            overflow=overflow,
         )
         self._links = self._proposals.links
         self._counters = self._proposals.counters

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chakram.analysis.counter_evidence import PortCounters
 from chakram.records.run_records import LinkRecord
 
@@ -45,6 +47,14 @@ def counters(wrong: int = 0, **ports: tuple[str, int, int]) -> PortCounters:
 def test_switches_that_forward_everything_have_no_loss() -> None:
     assert counters().missing == {"l0": 0, "l1": 0, "s0": 0, "s1": 0}
     assert counters().overflowing == frozenset()
+
+
+def test_packets_are_not_missing_at_switches_with_uncounted_links() -> None:
+    whole = counters(s0_down1=(9_000, 0), s0_down0=(1_000, 0))
+    near = {port: each for port, each in whole.links.items() if "l1" not in each.link}
+    some = replace(whole, links=near, uncounted={"l1", "s0", "s1"})
+    assert replace(some, uncounted=()).missing["s0"] == 8
+    assert some.missing.keys() == {"l0"}
 
 
 def test_packets_lost_on_a_link_are_missing_at_the_next_switch() -> None:
