@@ -19,6 +19,7 @@ from chakram.diagnosis.counterfactual import (
     Rerun,
     Variant,
     mean_time,
+    recorded_iterations,
     rerun,
     variant_of,
 )
@@ -563,6 +564,74 @@ def test_iterations_of_background_jobs_are_not_explained(tmp_path: Path) -> None
     assert set(results.manifest.jobs) == {"main", "b"}
     assert list(why_of(results).jobs) == ["main"]
     assert list(why_of(results, job="b").jobs) == ["b"]
+
+
+PAIR: dict[str, Any] = {
+    "synth": "collectives",
+    "streams": [{"op": "all_reduce", "size": "100KB", "count": 1}],
+    "ranks": 2,
+}
+SLOW = {"kind": "degrade", "link": "h4-s0", "direction": "up", "rate": "31Mbit"}
+
+
+def beside(**more: Any) -> dict[str, Any]:
+    """Return a job that shares ports with the main job."""
+    return {"name": "b", "trace": PAIR, "placement": {"ports": [0, 4]}, **more}
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [beside(repeat=9)],
+        [beside(repeat=3, start="300ms")],
+        [beside(repeat="until_others_end"), {"name": "c", "trace": PAIR}],
+    ],
+    ids=["other number", "later start", "background"],
+)
+def test_a_slow_link_is_found_beside_jobs_with_other_iterations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[dict[str, Any]]
+) -> None:
+    results = simulated(
+        tmp_path,
+        "star",
+        SLOW,
+        other_jobs=others,
+        topology={"single_switch": {"hosts": HOSTS + 2}},
+    )
+    found = fit(results)
+    ((best, _),) = found.found
+    assert (best.cause, best.place) == ("slow link", "h4-s0 up")
+    assert best.assumed[0].rate_bps == pytest.approx(31e6, rel=0.03)
+    assert found.misfit < 0.03
+    recorded_ns = recorded_iterations(results, None)
+    assert round(found.measured_ns) == mean_time(recorded_ns)
+    monkeypatch.setattr(verification, "SIMULATE", "another world")
+    verdict = verification.verify(results, why_of(results)).verdict
+    assert verdict is not None
+    (finding,) = verdict.faults
+    assert finding.suspect.place == "h4-s0 up"
+    assert " only (" not in finding.suspect.evidence
+    assert not any("times the median" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize("repeat", [3, 50, "until_others_end"])
+@pytest.mark.parametrize("job", [None, "main", "b"])
+def test_jobs_that_an_end_interrupts_are_simulated_until_then(
+    tmp_path: Path, repeat: int | str, job: str | None
+) -> None:
+    fault = {"kind": "down", "link": "h5-leaf1", "at": "120ms"}
+    transport = {"retry_limit": 3, "retransmit_timeout": "20ms"}
+    results = simulated(
+        tmp_path,
+        "clos",
+        fault,
+        transport=transport,
+        other_jobs=[beside(repeat=repeat)],
+        expected_code=4,
+    )
+    verified = verification.verify(results, why_of(results, job=job), job=job)
+    assert verified.verdict is not None, verified.reason
+    assert not verified.verdict.faults
 
 
 def test_a_loss_is_found_if_only_some_switches_count(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ run saves without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -279,12 +279,16 @@ def planned(variant: Variant) -> PlannedVariant:
     )
 
 
-def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
+Limit = int | Mapping[str, int]
+"""Most measured iterations of every job, or of each job by its name."""
+
+
+def rerun(variant: Variant, *, measured: Limit | None = None) -> Rerun:
     """Simulate a variant.
 
     Args:
         variant: The variant.
-        measured: Number of iterations after the warm-up.  None: all.
+        measured: Most iterations of jobs after the warm-up.  None: all.
 
     Raises:
         ChakramError: If the variant cannot be planned, or does not end.
@@ -292,6 +296,8 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
     experiment = variant.experiment
     ready = planned(variant)
     plan, topology = ready.plan, ready.topology
+    if measured is not None:
+        plan = _limited(plan, measured)
     changed = _changed(topology, variant)
     wire, always = _faster_ports(changed, variant.port_rates_bps)
     delay_ns = sum(
@@ -324,7 +330,6 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
         lambda happening: simulate_plan(
             plan,
             wire,
-            measured=measured,
             seed=variant.seed,
             switching=switching,
             faults=[*happening, *always],
@@ -338,6 +343,28 @@ def rerun(variant: Variant, *, measured: int | None = None) -> Rerun:
         assumed=variant.assumed,
         result=result,
     )
+
+
+def _limited(plan: Plan, measured: Limit) -> Plan:
+    """Return a plan whose jobs have at most some number of measured iterations."""
+    settings = plan.agents[0].settings
+    jobs = dict.fromkeys(rank.program.job for rank in plan.ranks())
+    most = measured if isinstance(measured, Mapping) else dict.fromkeys(jobs, measured)
+    limited = tuple(
+        replace(
+            settings.of(job),
+            iterations=min(
+                settings.iterations_of(job),
+                max(1, settings.warmup + most.get(job, 0)),
+            ),
+        )
+        for job in jobs
+    )
+    agents = tuple(
+        replace(agent, settings=replace(agent.settings, jobs=limited))
+        for agent in plan.agents
+    )
+    return replace(plan, agents=agents)
 
 
 def _with_reordering(
@@ -470,7 +497,8 @@ def iteration_times(
 ) -> dict[tuple[str, int], int]:
     """Return the simulated time of each measured iteration, by job and number.
 
-    The time lasts from the first start to the last end over all ranks, in ns.
+    The time lasts from the first start to the last end over all ranks, in ns.  The
+    result omits background jobs, unless *job* is one.
     """
     settings = plan.agents[0].settings
     table = OperationTable(plan)
@@ -480,7 +508,20 @@ def iteration_times(
         for name, _ in (table.rank(row.rank),)
         if row.iteration >= settings.warmup and job in (None, name)
     )
-    return {key: end_ns - start_ns for key, (start_ns, end_ns) in found.items()}
+    background = {each.job for each in settings.jobs if each.is_background}
+    return _without_background(found, background)
+
+
+def _without_background(
+    found: Mapping[tuple[str, int], tuple[int, int]], background: Collection[str]
+) -> dict[tuple[str, int], int]:
+    """Return the times of iterations of jobs that do not only wait for others to end.
+
+    If there are no other jobs, return those of all jobs.
+    """
+    times_ns = {key: end_ns - start_ns for key, (start_ns, end_ns) in found.items()}
+    kept = {key: each for key, each in times_ns.items() if key[0] not in background}
+    return kept or times_ns
 
 
 def mean_time(times_ns: Mapping[tuple[str, int], int]) -> int:
@@ -493,11 +534,12 @@ def recorded_iterations(
 ) -> dict[tuple[str, int], int]:
     """Return the recorded time of each measured iteration, by job and number.
 
-    The time lasts from the first start to the last end over all ranks, in ns.
+    The time lasts from the first start to the last end over all ranks, in ns.  The
+    result omits background jobs, unless *job* is one.
     """
     found = spans(
         ((row.job, row.iteration), row.start_ns, row.end_ns)
         for row in results.ranks(whole=True)
         if row.measured and job in (None, row.job)
     )
-    return {key: end_ns - start_ns for key, (start_ns, end_ns) in found.items()}
+    return _without_background(found, results.manifest.background_jobs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Literal, TypeAlias
 
 from chakram.analysis.counter_evidence import PortCounters, node_of
@@ -20,6 +21,7 @@ from chakram.diagnosis.foreign_traffic import (
     rates_left_bps,
 )
 from chakram.diagnosis.run_evidence import (
+    End,
     bytes_sent,
     counted_at_ports,
     data_and_naks,
@@ -30,6 +32,7 @@ from chakram.diagnosis.run_evidence import (
     ways_of,
 )
 from chakram.foundation.units import format_time
+from chakram.plan.plan import Plan
 from chakram.predict.routing import ports_of
 from chakram.run_directory.reader import RunResults
 from chakram.switch.ecmp import AssignedPaths, DrawnPaths
@@ -242,7 +245,7 @@ class Proposals:
     def _counted_losses(self, variant: Variant, run: Rerun) -> Iterator[Hypothesis]:
         """Yield lossy links, found from packets that were sent but not received."""
         ends = {
-            end: (ports, max(0, self._sent.get(end, 0) - self._received.get(other, 0)))
+            end: (ports, self._lost(end, other, run.plan))
             for end, (ports, other) in paths_of(run).items()
         }
         lost_across: Counter[str] = Counter()
@@ -280,6 +283,21 @@ class Proposals:
         ]
         if likely:
             yield replace(likely[0], alike=tuple(likely[1:CANDIDATES]))
+
+    def _lost(self, end: End, other: End, plan: Plan) -> int:
+        """Return how many packets of a queue pair did not arrive.
+
+        Packets may have been in flight when the run ended, if its job did not end.
+        """
+        lost = self._sent.get(end, 0) - self._received.get(other, 0)
+        manifest = self._results.manifest
+        if self._results.incomplete or end[0] in manifest.background_jobs:
+            transport = plan.agents[0].transport
+            if not transport.window_bytes:
+                return 0
+            # Data of one end, and ACKs for data of the other one.
+            lost -= 2 * ceil(transport.window_bytes / transport.path_mtu)
+        return max(0, lost)
 
     def _disordered(
         self, variant: Variant, run: Rerun, cause: str

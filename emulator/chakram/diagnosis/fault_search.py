@@ -113,8 +113,9 @@ class Fit:
         tried: Hypotheses that were simulated, in words.
         simulations: Number of simulations.
         measured: Number of measured iterations in each simulation.
-        measured_ns: Mean time of a measured iteration.
+        measured_ns: Mean time of a measured iteration of a job, over all jobs.
         times_ns: By number of a measured iteration, its time of all jobs in ns, summed.
+            Empty if jobs have different numbers of iterations.
         late: By host whose data plane was late, the share of the time.
         unfitted: A loss that counters prove, but that does not improve the fit, if any.
         is_delayed: Whether round trips take longer than a window, so that delays of
@@ -178,9 +179,9 @@ class _Search:
         self._until_s = until_s
         self._search_until_s = now_s + _OF_SEARCH * (until_s - now_s)
         self._null = without_declared_faults(results)
-        warmup = self._null.experiment.iterations.warmup
+        experiment = self._null.experiment
         self._runs = SimulatedRuns(
-            results, job, warmup=warmup, until_s=until_s, only=only
+            results, job, experiment=experiment, until_s=until_s, only=only
         )
         self._waits = generator_waits(results)
         self._noise = median(self._waits.values()) if self._waits else 0.0
@@ -246,7 +247,7 @@ class _Search:
             tried=tuple(dict.fromkeys(self._fit_of.tried)),
             simulations=self._runs.simulations,
             measured=self._runs.iterations(variant),
-            measured_ns=self._runs.measured.whole.iteration_ns,
+            measured_ns=self._runs.measured_ns,
             times_ns=self._runs.times_ns,
             late=self._late,
             unfitted=None if found else self._unfitted,

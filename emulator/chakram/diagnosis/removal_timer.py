@@ -18,6 +18,7 @@ from chakram.analysis.cause_ranking import (
 from chakram.diagnosis.counterfactual import (
     Case,
     Change,
+    Limit,
     Rerun,
     Variant,
     mean_time,
@@ -83,7 +84,7 @@ class RemovalTimer:
         cases: Sequence[Case],
         job: str | None,
         until_s: float,
-        limit: int | None = None,
+        limit: Limit | None = None,
         *,
         averages: bool = False,
     ) -> None:
@@ -93,7 +94,7 @@ class RemovalTimer:
         self._limit = limit
         self._cases = cases
         self._job = job
-        self._whole = self._of_interest(run.iterations_ns(job))
+        self._whole = run.iterations_ns(job)
         self._of_seed: dict[tuple[frozenset[int], int], int | None] = {}
         self._skipped = 0
         self._measured = 1 if _are_alike(base) else None
@@ -104,16 +105,6 @@ class RemovalTimer:
             }
         else:
             self._first = self._whole
-
-    def _of_interest(
-        self, times_ns: dict[tuple[str, int], int]
-    ) -> dict[tuple[str, int], int]:
-        """Omit background jobs, which repeat until the others end."""
-        background = {
-            job.name for job in self._base.experiment.jobs if job.is_background
-        }
-        kept = {key: each for key, each in times_ns.items() if key[0] not in background}
-        return kept or times_ns
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -174,7 +165,7 @@ class RemovalTimer:
             # others.
             whole = self._whole if measured is None else self._first
             times_ns = {**whole, **times_ns}
-        return mean_time(self._of_interest(times_ns))
+        return mean_time(times_ns)
 
     def exactly(self, verdict: Verdict) -> Verdict:
         """Return a verdict with savings over the whole run instead of one iteration."""

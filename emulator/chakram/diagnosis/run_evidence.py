@@ -42,8 +42,7 @@ def measured_messages(results: RunResults, job: str | None) -> Messages:
     ]
     flows = results.table("flows", *names, "measured")
     flows = flows.filter(pc.field("measured"))
-    if job is not None:
-        flows = flows.filter(pc.field("job") == job)
+    recorded_ns = recorded_iterations(results, job)
     columns = [flows[name].to_pylist() for name in names]
     least_ns = results.manifest.clock_uncertainty_ns / _CLOCKS
     of_iteration: dict[int, list[Message]] = {}
@@ -58,6 +57,8 @@ def measured_messages(results: RunResults, job: str | None) -> Messages:
         again,
         received_ns,
     ) in zip(*columns, strict=True):
+        if (name, iteration) not in recorded_ns:
+            continue
         time_ns = max(0, acked_ns - posted_ns)
         delivered_ns = None if received_ns is None else received_ns - posted_ns
         if delivered_ns is not None and not least_ns <= delivered_ns <= time_ns:
@@ -68,9 +69,7 @@ def measured_messages(results: RunResults, job: str | None) -> Messages:
     # Only a damaged table has iterations that end before they start.
     times_ns = {
         iteration: each_ns
-        for iteration, each_ns in _by_iteration(
-            recorded_iterations(results, job)
-        ).items()
+        for iteration, each_ns in _by_iteration(recorded_ns).items()
         if min(each_ns) > 0
     }
     if not times_ns:
@@ -88,10 +87,10 @@ def simulated_messages(run: Rerun, job: str | None) -> Messages:
     """Return the messages and times of simulated iterations, by iteration number."""
     table = OperationTable(run.plan)
     flows: dict[int, list[Message]] = {}
-    times_ns = _by_iteration(run.iterations_ns(job))
+    iterations_ns = run.iterations_ns(job)
     for row in rows_of(FlowRow, run.result.records.flows):
         name, src = table.rank(row.rank)
-        if row.iteration in times_ns and job in (None, name):
+        if (name, row.iteration) in iterations_ns:
             pair = Pair(name, src, table.rank(row.peer)[1])
             message = Message(
                 pair,
@@ -103,7 +102,7 @@ def simulated_messages(run: Rerun, job: str | None) -> Messages:
                 else row.received_ns - row.posted_ns,
             )
             flows.setdefault(row.iteration, []).append(message)
-    return flows, times_ns
+    return flows, _by_iteration(iterations_ns)
 
 
 def _begin_and_end(results: RunResults) -> tuple[int, int]:

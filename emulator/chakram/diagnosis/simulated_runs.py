@@ -6,6 +6,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 from chakram.analysis.simulation_misfit import (
     Message,
@@ -14,7 +16,13 @@ from chakram.analysis.simulation_misfit import (
     misfit,
     observed,
 )
-from chakram.diagnosis.counterfactual import Assumption, Rerun, Variant, rerun
+from chakram.diagnosis.counterfactual import (
+    Assumption,
+    Rerun,
+    Variant,
+    recorded_iterations,
+    rerun,
+)
 from chakram.diagnosis.run_evidence import (
     Messages,
     measured_messages,
@@ -23,6 +31,9 @@ from chakram.diagnosis.run_evidence import (
 from chakram.foundation.errors import ChakramError
 from chakram.roce.constants import NEVER
 from chakram.run_directory.reader import RunResults
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
 
 _SEEDS = 3
 """Number of seeds for a simulation with random losses."""
@@ -45,15 +56,18 @@ class SimulatedRuns:
     Attributes:
         measured: The measured iterations.
         count: Number of measured iterations of the run.
-        few: Number of iterations to simulate if no fault makes iterations differ.
-        times_ns: By iteration number, the times of all jobs in ns, summed.
+        few: Number of iterations to simulate if no fault makes iterations differ.  All
+            if jobs run beside each other in some iterations only.
+        measured_ns: Mean time of a measured iteration of a job, over all jobs.
+        times_ns: By iteration number, the times of all jobs in ns, summed.  Empty if
+            jobs have different numbers of iterations.
         is_intact: Whether only messages without retransmissions are compared.
         simulations: Number of simulations so far.
 
     Args:
         results: Results of the run.
         job: The job to compare. None: all jobs.
-        warmup: Number of iterations before the measured ones.
+        experiment: The experiment of the run.
         until_s: Value of ``time.monotonic`` after which ``attempt`` gives up.
         only: Numbers of the iterations to compare.  None: all.
     """
@@ -63,21 +77,28 @@ class SimulatedRuns:
         results: RunResults,
         job: str | None,
         *,
-        warmup: int,
+        experiment: Experiment,
         until_s: float,
         only: Collection[int] | None = None,
     ) -> None:
         self._job = job
         self._until_s = until_s
         self._records = measured_messages(results, job)
-        self.times_ns = {at: sum(each) for at, each in self._records[1].items()}
-        numbers = sorted(at for at in self.times_ns if only is None or at in only)
+        own_ns = self._records[1]
+        has_all_jobs = len({*map(len, own_ns.values())}) == 1
+        self.times_ns = {at: sum(each) for at, each in own_ns.items() if has_all_jobs}
+        numbers = sorted(at for at in own_ns if only is None or at in only)
+        self.measured_ns = fmean(each for at in numbers for each in own_ns[at])
         self._numbers = numbers[::2], numbers[1::2] or numbers
         self._spreads: dict[tuple[bool, tuple[Assumption, ...]], float] = {}
         self.simulations = 1
         self.select(is_intact=False)
-        self.count = 1 + max(map(max, self._numbers)) - warmup
+        self.count = 1 + max(map(max, self._numbers)) - experiment.iterations.warmup
         self.few = min(self.count, _ITERATIONS)
+        self._are_alike = _always_meet(experiment)
+        if not self._are_alike:
+            last = max(at for _, at in recorded_iterations(results, None))
+            self.few = self.count = 1 + last - experiment.iterations.warmup
 
     def select(self, *, is_intact: bool) -> None:
         """Select the messages to compare: all, or those without retransmissions."""
@@ -114,7 +135,7 @@ class SimulatedRuns:
         measured = self.iterations(variant)
         run = rerun(variant, measured=measured)
         flows, times_ns = simulated_messages(run, self._job)
-        if is_timed(variant.assumed):
+        if is_timed(variant.assumed) or not self._are_alike:
             fitted, judged = (
                 self._observed(flows, times_ns, each) for each in self._numbers
             )
@@ -169,3 +190,14 @@ def is_timed(assumed: Iterable[Assumption]) -> bool:
 def is_random(assumed: Iterable[Assumption]) -> bool:
     """Return whether the seed decides what a fault affects."""
     return any(each.probability for each in assumed)
+
+
+def _always_meet(experiment: Experiment) -> bool:
+    """Return whether the same jobs run beside each other all the time."""
+    return len(experiment.jobs) < 2 or not (
+        any(
+            job.start_ns or not (job.repeat is None or job.is_background)
+            for job in experiment.jobs
+        )
+        or experiment.arrivals is not None
+    )

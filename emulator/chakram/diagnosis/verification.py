@@ -104,18 +104,14 @@ def _verdict(
     base = variant_of(results.manifest, where)
     began_s = time.monotonic()
     recorded_ns = recorded_iterations(results, job)
-    # For an interrupted run, simulate only as many iterations as were recorded.
-    limit = len({each for _, each in recorded_ns}) if results.incomplete else None
+    limit, compared = None, {*recorded_ns}
+    if results.incomplete:
+        limit, before = _recorded_limit(results)
+        compared &= before
     run = rerun(base, measured=limit)
     cost_s = time.monotonic() - began_s
     again_ns = run.iterations_ns(job)
-    # Packets of the next iteration, which did not end, may have delayed the last one.
-    last = None if limit is None else max(each for _, each in recorded_ns)
-    if any(
-        again_ns.get(key) != time_ns
-        for key, time_ns in recorded_ns.items()
-        if key[1] != last
-    ):
+    if any(again_ns.get(key) != recorded_ns[key] for key in compared):
         raise InputError(
             where,
             "takes a different time when simulated again: another version created it, "
@@ -129,15 +125,55 @@ def _verdict(
     verdict = _tested(cases, timer, where)
     if has_random_numbers(base):
         verdict = timer.with_intervals(verdict)
+    slow = _outliers(recorded_ns)
+    return replace(verdict, notes=(*verdict.notes, *timer.notes, *slow))
+
+
+def _recorded_limit(
+    results: RunResults,
+) -> tuple[dict[str, int], set[tuple[str, int]]]:
+    """Return what to simulate of an incomplete run, and what to compare.
+
+    The first value is the number of recorded iterations of each job.  The second one
+    contains job and number of all iterations that ended before an incomplete job
+    recorded its last one.  In the run, but not in the simulation, packets of the next
+    one may have delayed later iterations.
+    """
+    ends_ns: dict[str, dict[int, int]] = {}
+    for each in results.ranks(whole=True):
+        of_job = ends_ns.setdefault(each.job, {})
+        of_job[each.iteration] = max(each.end_ns, of_job.get(each.iteration, 0))
+    manifest = results.manifest
+    cut_ns = min(
+        (
+            of_job[max(of_job)]
+            for name, of_job in ends_ns.items()
+            if name not in manifest.background_jobs
+            and max(of_job) + 1 != manifest.jobs.get(name, {}).get("iterations")
+        ),
+        default=math.inf,
+    )
+    limits = {
+        name: max(of_job) + 1 - manifest.warmup for name, of_job in ends_ns.items()
+    }
+    return limits, {
+        (name, at)
+        for name, of_job in ends_ns.items()
+        for at, end_ns in of_job.items()
+        if end_ns < cut_ns
+    }
+
+
+def _outliers(recorded_ns: Mapping[tuple[str, int], int]) -> list[str]:
+    """Return notes on few iterations of a job that take much longer than the others."""
     of_job: dict[str, dict[int, int]] = {}
     for (name, iteration), time_ns in recorded_ns.items():
         of_job.setdefault(name, {})[iteration] = time_ns
-    slow = [
+    return [
         note
         for name, times_ns in of_job.items()
         for note in outliers(times_ns, name if len(of_job) > 1 else "")
     ]
-    return replace(verdict, notes=(*verdict.notes, *timer.notes, *slow))
 
 
 def _tested(cases: Sequence[Case], timer: RemovalTimer, where: str) -> Verdict:
@@ -221,15 +257,6 @@ def _of_network(
             "RDMA NICs sent its packets, and their transport is not simulated",
             "compare the counters of the NICs, nics in run.json",
         )
-    background = {
-        name
-        for name, facts in results.manifest.jobs.items()
-        if facts.get("iterations", 1) is None
-    }
-    others = [name for name in results.manifest.jobs if name not in background]
-    if job is None and background and len(others) == 1:
-        # The iterations of a background job end with those of the others.
-        job = others[0]
     say("fitting simulations to the measured messages (--no-verify skips this)")
     until_s = time.monotonic() + budget_s
     fitted, verdict = _fitted_verdict(results, why, job, budget_s)
@@ -280,7 +307,7 @@ def _fitted_verdict(
         notes += [
             each for each in results.manifest.banners if each.startswith(EARLY_TIMEOUTS)
         ]
-    notes += outliers(fitted.times_ns)
+    notes += _outliers(recorded_iterations(results, job))
     own = [_fitted_case(found, why) for found, _ in fitted.found]
     is_random = has_random_numbers(base)
     cost_s = (time.monotonic() - began_s) / max(1, fitted.simulations)
