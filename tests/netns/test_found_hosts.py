@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PORTS = {"ckport0": "198.18.1.1/24", "ckport1": "198.18.1.2/24"}
+PORTS = {"ckport0": "198.19.31.1/24", "ckport1": "198.19.31.2/24"}
 EXPERIMENT = {
     "version": 1,
     "name": "found",
@@ -102,7 +102,7 @@ def test_a_run_on_the_ports_that_were_found(tmp_path: Path) -> None:
     with two_ports(), agent(certificates) as tcp_port:
         text = chakram(
             *("hosts", "find", str(tmp_path / "hostfile"), "--agent-port", tcp_port),
-            *("--port-in", "198.18.1.0/24", "--certs", str(certificates)),
+            *("--port-in", "198.19.31.0/24", "--certs", str(certificates)),
         )
         (tmp_path / "hosts.yaml").write_text(text)
         (host,) = yaml.safe_load(text)["hosts"]
@@ -110,8 +110,8 @@ def test_a_run_on_the_ports_that_were_found(tmp_path: Path) -> None:
             (each["open"], each["address"], each["netns"].rpartition("/")[2])
             for each in host["ports"]
         ] == [
-            ("udp:ens1", "198.18.1.1/24", "ckport0"),
-            ("udp:ens2", "198.18.1.2/24", "ckport1"),
+            ("udp:ens1", "198.19.31.1/24", "ckport0"),
+            ("udp:ens2", "198.19.31.2/24", "ckport1"),
         ]
         assert {each["mtu"] for each in host["ports"]} == {4200}
         path = tmp_path / "experiment.yaml"
