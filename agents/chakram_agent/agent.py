@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -163,6 +163,7 @@ class Agent:
     _plan: AgentPlan | None = None
     _host_counters: dict[str, int] = field(default_factory=dict)
     _session: Session | None = None
+    _jobs: tuple[str, ...] = ()
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -198,13 +199,16 @@ class Agent:
         log.info("session started session=%s controller=%s", session, controller)
         return self._session
 
-    def heartbeat(self, session: str) -> None:
-        """Record a heartbeat of the controller.
+    def heartbeat(self, session: str, jobs: Sequence[str] = ()) -> None:
+        """Record a heartbeat of the controller, with the only jobs that may begin.
 
         Raises:
             AgentError: If the session has ended.
         """
         self._dispatch(events.Heartbeat(session=session, now_ns=monotonic_ns()))
+        if (*jobs,) != self._jobs:
+            self._jobs = (*jobs,)
+            self._shards.choose(jobs)
 
     def detach(self, session: str) -> None:
         """Record that the controller's stream has ended."""
@@ -270,8 +274,8 @@ class Agent:
                 "queue pairs", self.state.reason or "they were not connected"
             )
 
-    def arm(self, session: str, start_ns: int) -> None:
-        """Schedule the start of all shards at *start_ns*.
+    def arm(self, session: str, start_ns: int, jobs: Sequence[str] = ()) -> None:
+        """Schedule the start of these jobs, by default of all, at *start_ns*.
 
         Raises:
             AgentError: If *start_ns* is in the past or too far in the future.
@@ -280,6 +284,9 @@ class Agent:
         self._dispatch(
             events.Arm(session=session, start_ns=start_ns, now_ns=monotonic_ns())
         )
+        self._jobs = (*jobs,)
+        if jobs:
+            self._shards.choose(jobs)
 
     async def abort(self, reason: str) -> None:
         """End the traffic and wait until it has ended."""

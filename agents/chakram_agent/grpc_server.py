@@ -148,7 +148,7 @@ class AgentService:
     async def Arm(self, request: pb.ArmRequest, context: Context) -> pb.ArmReply:
         """Accept the start time."""
         async with _refusals(context):
-            self._agent.arm(request.session, request.start_ns)
+            self._agent.arm(request.session, request.start_ns, request.jobs)
         return pb.ArmReply()
 
     async def Abort(self, request: pb.AbortRequest, context: Context) -> pb.AbortReply:
@@ -201,7 +201,7 @@ class AgentService:
     ) -> None:
         try:
             async for heartbeat in requests:
-                self._agent.heartbeat(heartbeat.session)
+                self._agent.heartbeat(heartbeat.session, heartbeat.jobs)
         except errors.AgentError:
             pass  # the lease has lapsed, and the end of the session reports this
         self._agent.detach(session.name)

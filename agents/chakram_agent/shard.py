@@ -194,6 +194,7 @@ class Shard:
         self._finished = False
         self._goes_on = False
         self._start_ns = 0
+        self._resting: tuple[int, ...] = ()
         self._progress = -1
         self._progress_ns = 0
         self._next_tally_ns = 0
@@ -354,6 +355,11 @@ class Shard:
                 self._lease.arm()
                 self._start_ns = command.arm.start_ns
                 self._progress_ns = command.arm.start_ns
+            case "choose":
+                for line in plane.lines:
+                    line.endpoint.choose(command.choose.jobs, monotonic_ns())
+                    line.wake_ns = 0
+                self._report(plane, monotonic_ns())
             case "stop":
                 self._stopping = True
             case kind:
@@ -368,6 +374,15 @@ class Shard:
 
     def _report(self, plane: DataPlane, now_ns: int) -> None:
         """Send new rows and the progress of the ranks."""
+        resting = tuple(
+            replay.number
+            for line in plane.lines
+            for replay in line.endpoint.replays
+            if replay.rests()
+        )
+        if resting != self._resting and self._sampler is not None:
+            self._sampler.finish(now_ns)  # the counters of ranks that have just ended
+        self._resting = resting
         self._report_rows(plane)
         counter = sum(line.endpoint.progress_counter() for line in plane.lines)
         if counter != self._progress:
@@ -386,6 +401,7 @@ class Shard:
             foreign=tuple(
                 sentence for line in plane.lines for sentence in line.endpoint.foreign()
             ),
+            resting=resting,
         )
         self._tell(pb.ShardReport(progress=encode_progress(progress)))
 

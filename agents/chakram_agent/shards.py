@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -101,6 +101,11 @@ class Shards:
         self._lease.arm()
         for shard in self._processes.values():
             shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
+
+    def choose(self, jobs: Sequence[str]) -> None:
+        """Have all shards begin iterations of these jobs only; empty: of all jobs."""
+        for shard in self._processes.values():
+            shard.tell(pb.ShardCommand(choose=pb.ShardChoose(jobs=jobs)))
 
     def connect(self, peers: Peers) -> None:
         """Connect the queue pairs of all shards whose ends are on RDMA NICs."""
@@ -262,6 +267,7 @@ class Shards:
                     sentence for part in parts for sentence in part.waiting_for
                 ),
                 foreign=tuple(sentence for part in parts for sentence in part.foreign),
+                resting=tuple(rank for part in parts for rank in part.resting),
             )
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,6 +163,27 @@ async def test_a_second_plan_follows_after_a_reset(tmp_path: Path) -> None:
             await start(client, ring_plan())
             assert isinstance((await until_the_end(client))[-1], Finished)
             await client.reset()
+
+
+async def test_only_ranks_of_chosen_jobs_begin_iterations(tmp_path: Path) -> None:
+    async with agent_in(tmp_path) as client:
+        client.jobs = ("other",)
+        await start(client, endless_plan())
+        async with asyncio.timeout(TIMEOUT_S), aclosing(client.events()) as events:
+
+            async def resting(*ranks: int) -> set[int]:
+                """Wait until these ranks rest, and return the iterations of all."""
+                async for event in events:
+                    if isinstance(event, Progress) and event.resting == ranks:
+                        return {done for _, done in event.iterations}
+                return set()
+
+            assert await resting(0, 1) == {0}
+            client.jobs = ("job",)
+            await resting()
+            client.jobs = ("other",)
+            assert min(await resting(0, 1)) > 0
+        await client.abort("enough")
 
 
 async def test_abort_ends_the_traffic(tmp_path: Path) -> None:

@@ -168,6 +168,46 @@ def test_traffic_ends_without_heartbeats_and_never_resumes() -> None:
         talk.wait_for("stopped")
 
 
+def test_ranks_of_other_jobs_rest_with_their_last_samples() -> None:
+    settings = RunSettings(warmup=0, measured=10**6, sample_bin_ns=HOUR_NS)
+    plan = memory_plan(settings=settings)
+    width, posted = len(QUEUE_PAIR_FIELDS), QUEUE_PAIR_FIELDS.index("message_tx")
+
+    def choose(*jobs: str) -> None:
+        talk.reports.clear()
+        talk.say(pb.ShardCommand(choose=pb.ShardChoose(jobs=jobs)))
+
+    def resting(count: int) -> Callable[[pb.ShardReport], bool]:
+        return lambda report: len(report.progress.resting) == count
+
+    def counts() -> tuple[int, int]:
+        counters = talk.counters.snapshot()
+        return counters[slot("flows_started")], counters[slot("flows_completed")]
+
+    with running() as talk:
+        talk.set_up(plan)
+        talk.wait_for("ready")
+        choose("other")
+        talk.arm()
+        talk.wait_for("progress", resting(2))
+        choose("job")
+        talk.wait_for("progress", lambda report: report.progress.counter > 100)
+        choose("other")
+        talk.wait_for("progress", resting(2))
+        rows = talk.rows().queue_pairs
+        sampled = sum(rows[at + posted] for at in range(0, len(rows), width))
+        # The shared counters are updated in turns.
+        watch = Stopwatch()
+        while watch.look() < PATIENCE_S and counts() != (sampled, sampled):
+            talk.pipe.wait(0.05)
+        assert counts() == (sampled, sampled)
+        choose()
+        talk.wait_for("progress", resting(0))
+        talk.stop()
+        talk.wait_for("stopped")
+        assert counts()[0] > sampled
+
+
 def test_probes_end_without_heartbeats() -> None:
     with running() as talk:
         talk.set_up(probe_plan())

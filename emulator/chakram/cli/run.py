@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,6 +47,14 @@ def run(
     overrides: options.Overrides = None,
     resources: options.Resources = None,
     end_with_parent: options.EndWithParent = 0,
+    jobs_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Follow the names of jobs in this file during the run: ranks of other "
+            "jobs begin no iteration until the file names them.",
+        ),
+    ] = None,
     interval: options.Interval = 1.0,
     report: options.Report = False,
     wide: options.Wide = False,
@@ -77,6 +86,7 @@ def run(
             plan_file=plan,
             alone=job,
             launch=launch,
+            jobs_file=jobs_file,
         ) as request:
             return run_coroutine(run_tolerantly(request, launching.tolerate))
 

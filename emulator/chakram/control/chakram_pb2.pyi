@@ -515,18 +515,24 @@ class Heartbeat(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     CONTROLLER_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     controller: _builtins.str
     """description of the controller, for messages"""
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """that may begin iterations; none: all"""
+
     def __init__(
         self,
         *,
         session: _builtins.str = ...,
         controller: _builtins.str = ...,
+        jobs: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller", b"controller", "jobs", b"jobs", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -694,18 +700,24 @@ class ArmRequest(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     START_NS_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     start_ns: _builtins.int
     """in the agent's clock"""
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """as in Heartbeat"""
+
     def __init__(
         self,
         *,
         session: _builtins.str = ...,
         start_ns: _builtins.int = ...,
+        jobs: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "start_ns", b"start_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "session", b"session", "start_ns", b"start_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -975,6 +987,7 @@ class Progress(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     FOREIGN_FIELD_NUMBER: _builtins.int
+    RESTING_FIELD_NUMBER: _builtins.int
     counter: _builtins.int
     """number of finished messages and iterations"""
     @_builtins.property
@@ -987,6 +1000,10 @@ class Progress(_message.Message):
     def foreign(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """queue pairs that received only foreign packets"""
 
+    @_builtins.property
+    def resting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ranks of other jobs that neither send nor compute"""
+
     def __init__(
         self,
         *,
@@ -994,10 +1011,11 @@ class Progress(_message.Message):
         iterations: _abc.Iterable[Global___RankProgress] | None = ...,
         waiting_for: _abc.Iterable[_builtins.str] | None = ...,
         foreign: _abc.Iterable[_builtins.str] | None = ...,
+        resting: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter", b"counter", "foreign", b"foreign", "iterations", b"iterations", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter", b"counter", "foreign", b"foreign", "iterations", b"iterations", "resting", b"resting", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2221,6 +2239,7 @@ class ShardCommand(_message.Message):
     ARM_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     CONNECT_FIELD_NUMBER: _builtins.int
+    CHOOSE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def setup(self) -> Global___ShardSetup: ...
     @_builtins.property
@@ -2229,6 +2248,8 @@ class ShardCommand(_message.Message):
     def stop(self) -> Global___ShardStop: ...
     @_builtins.property
     def connect(self) -> Global___ShardConnect: ...
+    @_builtins.property
+    def choose(self) -> Global___ShardChoose: ...
     def __init__(
         self,
         *,
@@ -2236,16 +2257,39 @@ class ShardCommand(_message.Message):
         arm: Global___ShardArm | None = ...,
         stop: Global___ShardStop | None = ...,
         connect: Global___ShardConnect | None = ...,
+        choose: Global___ShardChoose | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "command", b"command", "connect", b"connect", "setup", b"setup", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "choose", b"choose", "command", b"command", "connect", b"connect", "setup", b"setup", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "command", b"command", "connect", b"connect", "setup", b"setup", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "choose", b"choose", "command", b"command", "connect", b"connect", "setup", b"setup", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["setup", "arm", "stop", "connect"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["setup", "arm", "stop", "connect", "choose"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
 Global___ShardCommand: _TypeAlias = ShardCommand  # noqa: Y015
+
+@_typing.final
+class ShardChoose(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """that may begin iterations; none: all"""
+
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShardChoose: _TypeAlias = ShardChoose  # noqa: Y015
 
 @_typing.final
 class ShardConnect(_message.Message):

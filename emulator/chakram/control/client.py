@@ -75,6 +75,7 @@ class AgentClient:
         ping: Exchanges one ping beside the calls; None: by a call.
         place: Where the agent is, for messages; None: *target*.
         description: Description of the agent at the time of the connection.
+        jobs: Jobs that may begin iterations; empty: all. Heartbeats tell the agent.
     """
 
     channel: grpc.aio.Channel
@@ -85,6 +86,7 @@ class AgentClient:
     ping: Callable[[], Awaitable[PingTimes]] | None = None
     place: str | None = None
     description: AgentDescription = field(init=False)
+    jobs: tuple[str, ...] = ()
     session: str = field(default_factory=lambda: secrets.token_hex(8))
     _stub: service.AgentStub = field(init=False)
     _watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
@@ -250,7 +252,8 @@ class AgentClient:
                 return  # ``events`` raises an error with the reason
 
     def _heartbeat(self, controller: str) -> pb.Heartbeat:
-        return pb.Heartbeat(session=self.session, controller=controller)
+        who = {"session": self.session, "controller": controller}
+        return pb.Heartbeat(**who, jobs=self.jobs)
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
         """Yield the agent's events until the session ends. Attach if necessary.
@@ -385,6 +388,7 @@ class AgentClient:
             AgentError: If *start_ns* is out of range, or the agent cannot be reached.
         """
         request = pb.ArmRequest(session=self.session, start_ns=start_ns)
+        request.jobs.extend(self.jobs)
         await self._call(self._stub.Arm, request)
 
     async def abort(self, reason: str) -> None:

@@ -74,6 +74,7 @@ class Progress:
             the run stalls.
         foreign: Sentences about queue pairs that received packets only from addresses
             other than their peer's.
+        resting: Ranks that must not begin an iteration, and neither send nor compute.
     """
 
     time_ns: int
@@ -81,6 +82,7 @@ class Progress:
     iterations: tuple[tuple[int, int], ...]
     waiting_for: Sentences = ()
     foreign: Sentences = ()
+    resting: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

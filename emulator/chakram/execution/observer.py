@@ -256,6 +256,11 @@ class Observer(RunObserver):
         """Keep the counters of an agent's host."""
         self.hosts[agent] = dict(host.counts)
 
+    def jobs_chosen(self, jobs: Sequence[str]) -> None:
+        """Write the records so far, and then show which jobs continue."""
+        self._submit(self.directory.flush)
+        self._submit(self.progress.note, f"jobs: {' '.join(jobs)}")
+
     def _take(self, rows: RecordRows) -> None:
         if self.live is not None:
             self.live.take(rows)
@@ -272,7 +277,7 @@ class Observer(RunObserver):
             self.directory.flush()
             self._flushed_ns = now_ns
 
-    def _submit(self, function: Callable[..., None], *args: RecordRows) -> None:
+    def _submit(self, function: Callable[..., None], *args: RecordRows | str) -> None:
         self._writer.submit(function, *args).add_done_callback(self._note_failure)
 
     def _note_failure(self, future: Future[None]) -> None:

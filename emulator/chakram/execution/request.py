@@ -37,6 +37,8 @@ class RunRequest:
             all jobs.
         launch: Options for launching agents. None: they already listen.
         banners: Warnings for readers of the results.
+        jobs_file: File with the names of the jobs that may begin iterations, which may
+            change during the run. None, or no names: all jobs.
     """
 
     experiment: Experiment
@@ -47,6 +49,7 @@ class RunRequest:
     alone: str | None = None
     launch: LaunchOptions | None = None
     banners: tuple[str, ...] = ()
+    jobs_file: Path | None = None
 
     def resolve(self) -> ResolvedRun:
         """Return the resolved run, with the programs of the saved plan, if any."""

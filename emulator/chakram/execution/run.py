@@ -268,6 +268,7 @@ class Run:
                 duration_limit_ns=experiment.stop_if.duration_ns,
                 starting=self._begin_faults if experiment.faults.links else None,
                 progressed=self._begin_more_faults,
+                jobs_file=self.request.jobs_file,
             )
             self._progress.phase("preparing agents")
             await self._attend(session, world, before)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.control import events as agent_events
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
+_LOOK_S = 0.05
 # These delays are long enough to inform the slowest of some hundred agents.
 _START_DELAY_NS = 300_000_000
 _START_DELAY_PER_AGENT_NS = 2_000_000
@@ -68,6 +71,9 @@ class RunObserver:
     def nic_counted(self, nic: agent_events.NicCounters) -> None:
         """Handle the hardware counters of an RDMA NIC."""
 
+    def jobs_chosen(self, jobs: Sequence[str]) -> None:
+        """Handle that all jobs except these rest, and their records have arrived."""
+
     def host_counted(self, agent: str, host: agent_events.HostCounters) -> None:
         """Handle the counters of an agent's host."""
 
@@ -88,6 +94,8 @@ class Session:
             session runs the coroutine that it returns.
         progressed: Called with pairs of rank number and finished iterations. If it
             returns a coroutine, the session runs it.
+        jobs_file: File that names the jobs that may begin iterations; see
+            ``RunRequest``.
     """
 
     plans: Mapping[str, AgentPlan]
@@ -101,12 +109,14 @@ class Session:
     progressed: Callable[
         [Sequence[tuple[int, int]]], Coroutine[object, object, None] | None
     ] = lambda _: None
+    jobs_file: Path | None = None
     _state: state.ControllerState = field(init=False)
     _deadline_ns: int | None = None
     _events: asyncio.Queue[state.Event] = field(default_factory=asyncio.Queue)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _heard_ns: dict[str, int] = field(default_factory=dict)
     _bound: list[BoundQueuePair] = field(default_factory=list)
+    _resting: dict[str, Sequence[int]] = field(default_factory=dict)
     _error: ChakramError | None = None
     _fault: BaseException | None = None
 
@@ -123,6 +133,9 @@ class Session:
         """
         finish: state.Finish | None = None
         try:
+            if self.jobs_file is not None:
+                jobs = self._choose(self.jobs_file)
+                self._spawn(self._follow_choices(self.jobs_file, jobs), "jobs")
             own = f"chakram run on {socket.gethostname()}, process {os.getpid()}"
             await call_all(
                 lambda client: client.attach(controller=own),
@@ -174,6 +187,34 @@ class Session:
                 return instruction
             self._carry_out(instruction)
         return None
+
+    def _choose(self, path: Path) -> tuple[str, ...]:
+        """Begin iterations only of the jobs in a file, and return their names."""
+        try:
+            jobs = (*path.read_text("utf-8").split(),)
+        except (OSError, UnicodeError) as error:
+            raise RunFailed(
+                f"file of jobs {path}", f"cannot be read: {error}"
+            ) from error
+        for client in self.clients.values():
+            client.jobs = jobs
+        return jobs
+
+    async def _follow_choices(self, path: Path, jobs: tuple[str, ...]) -> None:
+        is_told = True
+        job_of = {
+            rank.number: rank.program.job
+            for plan in self.plans.values()
+            for rank in plan.ranks
+        }
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            before, jobs = jobs, self._choose(path)
+            is_told = is_told and jobs == before
+            others = {n for n, job in job_of.items() if jobs and job not in jobs}
+            if not is_told and {*chain(*self._resting.values())} == others:
+                is_told = True
+                self.observer.jobs_chosen(jobs)
 
     async def _keep_time(self) -> None:
         """Send ticks forever, because a run may hang although agents keep sending."""
@@ -320,6 +361,7 @@ class Session:
                 self.clocks[agent].line.convert(rows)
                 self.observer.rows_arrived(rows)
             case agent_events.Progress():
+                self._resting[agent] = event.resting
                 work = self.progressed(event.iterations)
                 if work is not None:
                     self._spawn(work, "progressed")

@@ -44,7 +44,7 @@ from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.send_order import SendOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from chakram.plan.bound_queue_pairs import BoundQueuePair
     from chakram.plan.plan import QueuePairPlan, RankPlan, RunSettings
@@ -313,6 +313,12 @@ class Endpoint:
             self._timer_ns = min(self._timer_ns, replay.next_timer_ns())
         if self._timer_ns == _NEVER:
             self._timer_ns = start_ns
+
+    def choose(self, jobs: Collection[str], now_ns: int) -> None:
+        """Begin iterations of these jobs only; empty: of all jobs."""
+        for replay in self.replays:
+            replay.hold(len(jobs) > 0 and replay.job not in jobs, now_ns)
+        self._timer_ns = now_ns
 
     def advance(self, now_ns: int) -> None:
         """Process everything that is due: timers, completions, new messages."""

@@ -24,6 +24,7 @@ cdef class Replay:
     cdef readonly object job
     cdef readonly long long rank
     cdef readonly bint is_background
+    cdef readonly bint is_held
     cdef readonly long long iteration
     cdef readonly long long completed_messages
     cdef readonly long long completed_operations
@@ -54,6 +55,9 @@ cdef class Replay:
     cdef long long _iteration_start_ns
 
     cpdef arm(self, long long start_ns)
+    cpdef hold(self, bint is_held, long long now_ns)
+    @cython.locals(active=ActiveOperation)
+    cpdef bint rests(self) except -1
     cpdef long long next_timer_ns(self) except? -1
     cpdef handle_timers(self, long long now_ns)
     @cython.locals(
@@ -73,6 +77,7 @@ cdef class Replay:
     cdef _start_iteration(self, long long due_ns, long long now_ns)
     @cython.locals(end_ns="long long")
     cdef _end_iteration(self)
+    cdef _begin_at(self, long long due_ns)
     @cython.locals(timers=list, deadline_ns="long long", index="Py_ssize_t")
     cdef _handle_timers_until(self, long long until_ns, long long now_ns)
     @cython.locals(readiness=Readiness, index="Py_ssize_t", due_ns="long long")

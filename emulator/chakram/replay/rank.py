@@ -82,6 +82,7 @@ class Replay:
     Attributes:
         pairs: The rank's queue pairs by QPN, in the order of the plan.
         is_background: Whether the rank continues until all others have finished.
+        is_held: Whether the rank begins no further iteration.
         iteration: Number of the current or next iteration.
         completed_messages: Number of own messages acknowledged, over all iterations.
         completed_operations: Number of operations done, over all iterations.
@@ -119,6 +120,7 @@ class Replay:
         "completed_operations",
         "finished_ns",
         "is_background",
+        "is_held",
         "iteration",
         "job",
         "number",
@@ -148,6 +150,7 @@ class Replay:
         self._program = program
         job = settings.of(program.job)
         self.is_background = job.is_background
+        self.is_held = False
         # Idle ranks in the background would repeat forever at one time.
         self._iterations = (
             _ENDLESS
@@ -202,7 +205,25 @@ class Replay:
         if self._iterations == 0:
             self.finished_ns = start_ns
         else:
-            heappush(self._timers, (start_ns + self._offset_ns, _NOTHING))
+            self._begin_at(start_ns + self._offset_ns)
+
+    def hold(self, is_held: bool, now_ns: int) -> None:
+        """Begin no iteration after the current one, or go on at *now_ns*."""
+        if is_held == self.is_held:
+            return
+        self.is_held = is_held
+        if self._timers and self._timers[0][1] == _NOTHING:
+            self._timers.clear()  # between iterations, there is no other timer
+            self._begin_at(now_ns)
+
+    def rests(self) -> bool:
+        """Return whether the rank is held, and neither sends nor computes."""
+        if not self.is_held or self.next_timer_ns() != _NEVER:
+            return False
+        for active in self._arrivals.under_way():
+            if active.marks.find(1, active.first_send) >= 0:
+                return False
+        return True
 
     def next_timer_ns(self) -> int:
         """Return when ``handle_timers`` is next due, or ``NEVER`` without a timer."""
@@ -314,7 +335,11 @@ class Replay:
         if self.iteration == self._iterations:
             self.finished_ns = end_ns
         else:
-            heappush(self._timers, (end_ns + self._gap_ns, _NOTHING))
+            self._begin_at(end_ns + self._gap_ns)
+
+    def _begin_at(self, due_ns: int) -> None:
+        """Schedule the next iteration."""
+        heappush(self._timers, (_NEVER if self.is_held else due_ns, _NOTHING))
 
     def _handle_timers_until(self, until_ns: int, now_ns: int) -> None:
         """Handle the timers due by *until_ns*, at the current time *now_ns*."""

@@ -41,7 +41,7 @@ def some_rows() -> RecordRows:
 
 EVENTS: list[AgentEvent] = [
     PhaseChanged(time_ns=1, phase="ARMED"),
-    Progress(time_ns=2, counter=9, iterations=((0, 3), (7, 2))),
+    Progress(time_ns=2, counter=9, iterations=((0, 3), (7, 2)), resting=(7,)),
     Progress(time_ns=2, counter=9, iterations=(), waiting_for=("rank 1 waits",)),
     RecordBatch(time_ns=3, rows=some_rows()),
     CountersSnapshot(

@@ -36,7 +36,7 @@ class Hinted:
 
 TOLD = Mapper(Told, pb.Failed)
 HINTED = Mapper(Hinted, pb.ErrorDetail, beyond=["kind", "found"])
-NUMBERED = Mapper(Numbered, pb.Progress, beyond=["waiting_for", "foreign"])
+NUMBERED = Mapper(Numbered, pb.Progress, beyond=["waiting_for", "foreign", "resting"])
 
 
 def test_fields_go_by_their_names_and_rows_by_their_order() -> None:

@@ -30,7 +30,7 @@ class Directory:
         return NewRecords(collectives=[], ranks=[])
 
     def flush(self) -> None:
-        """Nothing is kept."""
+        self._taken.append(("flushed", 0, threading.current_thread().name))
 
 
 class Live:
@@ -71,9 +71,24 @@ def test_records_are_shown_and_written_in_order_by_another_thread() -> None:
         observer.rows_arrived(rows(number))
     observer.close()
     assert [(what, number) for what, number, _ in taken] == [
-        (what, number) for number in range(3) for what in ("shown", "written")
+        *((what, number) for number in range(3) for what in ("shown", "written")),
+        ("flushed", 0),
     ]
     assert threading.current_thread().name not in {thread for *_, thread in taken}
+
+
+def test_chosen_jobs_are_shown_once_earlier_records_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[tuple[str, int, str]] = []
+    observer = made(Directory(taken))
+    monkeypatch.setattr(
+        observer.progress, "note", lambda text: taken.append((text, 0, ""))
+    )
+    observer.rows_arrived(rows(7))
+    observer.jobs_chosen(["a", "b"])
+    observer.close()
+    assert [what for what, _, _ in taken[:3]] == ["written", "flushed", "jobs: a b"]
 
 
 def test_failure_to_write_records_is_reported() -> None:

@@ -21,6 +21,7 @@ from chakram.control.events import (
     Progress,
     RecordBatch,
 )
+from chakram.execution import session as session_module
 from chakram.execution.session import Session
 from chakram.execution.state import Phase
 from chakram.foundation.errors import (
@@ -37,7 +38,8 @@ from chakram.records.row_layout import RecordRows
 from tests.plans import ring_plan
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
 
     from chakram.plan.plan import AgentPlan
 
@@ -67,6 +69,7 @@ class PlayedAgent:
         self._lost = lost
         self._on_armed = on_armed
         self._armed = asyncio.Event()
+        self.jobs: tuple[str, ...] = ()
 
     async def attach(self, *, controller: str = "") -> None:
         self.calls.append("attach")
@@ -143,6 +146,9 @@ class Watcher:
     def host_counted(self, agent: str, host: HostCounters) -> None:
         self.told.append(f"host of {agent}: {dict(host.counts)}")
 
+    def jobs_chosen(self, jobs: Sequence[str]) -> None:
+        self.told.append(f"jobs {', '.join(jobs)}")
+
 
 def clock_ahead(offset_ns: int) -> ClockTrack:
     """Return the model of a clock that is ahead by so much, and runs as fast."""
@@ -159,6 +165,7 @@ def session_of(
     hang_timeout_ns: int = 60 * 10**9,
     duration_limit_ns: int | None = None,
     plans: dict[str, AgentPlan] | None = None,
+    jobs_file: Path | None = None,
 ) -> Session:
     return Session(
         plans=plans or {agent.name: ring_plan(agent=agent.name) for agent in agents},
@@ -171,6 +178,7 @@ def session_of(
         hang_timeout_ns=hang_timeout_ns,
         iterations_of={0: 3, 1: 9},
         duration_limit_ns=duration_limit_ns,
+        jobs_file=jobs_file,
     )
 
 
@@ -584,3 +592,59 @@ async def test_interrupt_ends_the_run_cleanly() -> None:
     with pytest.raises(RunInterrupted, match="interrupted by SIGINT"):
         await session.run()
     assert agent.calls[-1] == "abort: interrupted by SIGINT"
+
+
+@pytest.mark.asyncio
+async def test_jobs_of_a_file_are_told_to_agents_and_announced_when_others_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_LOOK_S", 0.001)
+    path = tmp_path / "jobs"
+    path.write_text("job\n")
+    reports: asyncio.Queue[AgentEvent] = asyncio.Queue()
+
+    class Following(PlayedAgent):
+        async def arm(self, start_ns: int) -> None:
+            self.calls.append(f"arm {self.jobs}")
+            await super().arm(start_ns)
+
+        async def events(self) -> AsyncIterator[AgentEvent]:
+            while True:
+                yield await reports.get()
+
+    def report(*resting: int) -> None:
+        progress = Progress(time_ns=1, counter=1, iterations=(), resting=resting)
+        reports.put_nowait(progress)
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():  # noqa: ASYNC110 - a played agent has no event
+                await asyncio.sleep(0.001)
+
+    agent, watcher = Following("a"), Watcher()
+    running = asyncio.create_task(
+        session_of(agent, watcher=watcher, jobs_file=path).run()
+    )
+    await until(lambda: "RUNNING" in watcher.told)
+    assert "arm ('job',)" in agent.calls
+
+    path.write_text("other")
+    await until(lambda: agent.jobs == ("other",))
+    report(0)
+    await asyncio.sleep(0.05)
+    assert not any(text.startswith("jobs") for text in watcher.told)
+    report(0, 1)
+    await until(lambda: watcher.told[-1] == "jobs other")
+
+    # The same jobs as before are announced, too.
+    for text, resting in (("job", ()), ("other", (0, 1)), ("", ())):
+        count = len(watcher.told)
+        path.write_text(text)
+        await until(lambda: agent.jobs == tuple(text.split()))  # noqa: B023
+        report(*resting)
+        await until(lambda: len(watcher.told) > count)  # noqa: B023
+        assert watcher.told[-1] == f"jobs {text}"
+
+    path.unlink()
+    with pytest.raises(RunFailed, match=r"file of jobs .* cannot be read"):
+        await running

@@ -181,6 +181,72 @@ def test_ranks_run_their_iterations_and_then_nothing_is_left() -> None:
         assert [row.end_ns for row in iteration_rows(each.records)] == [100, 200, 300]
 
 
+def test_jobs_start_and_stop_while_another_one_sends() -> None:
+    world = world_group(2)
+    rows = [[send(1, 9_000)], [receive(0, 9_000)]]
+    plan = make_plan(
+        [
+            program(rank, world, rows[rank], job=job)
+            for job in ("a", "b")
+            for rank in range(2)
+        ],
+        single_switch(2, 1_000_000_000),
+        first_ports={"a": 0, "b": 0},
+        settings=RunSettings(warmup=0, measured=10**6, sync="free"),
+    )
+    left, right = endpoints = endpoints_of(plan)
+
+    def iterations() -> list[int]:
+        return [replay.iteration for replay in left.replays]
+
+    now_ns = 0
+
+    def run_on(until_ns: int) -> None:
+        nonlocal now_ns
+        while now_ns < until_ns:
+            for each, other in ((left, right), (right, left)):
+                each.advance(now_ns)
+                carry(each, other, now_ns)
+            now_ns += 1_000
+
+    for each in endpoints:
+        each.arm(0)
+        each.choose(["a"], 0)
+    run_on(1_000_000)
+    first, none = iterations()
+    assert first > 5
+    assert none == 0
+    assert [each.rests() for each in left.replays] == [False, True]
+
+    for each in endpoints:
+        each.choose(["a", "b"], now_ns)
+    run_on(2_000_000)
+    assert min(iterations()) > 5
+    assert not any(each.rests() for each in left.replays)
+
+    # The receiver hears of it late, and then waits for an iteration that never begins.
+    left.choose(["b"], now_ns)
+    run_on(2_500_000)
+    right.choose(["b"], now_ns)
+    stopped, before = iterations()
+    assert [each.rests() for each in left.replays] == [True, False]
+    assert [each.rests() for each in right.replays] == [True, False]
+    run_on(3_000_000)
+    assert iterations()[0] == stopped
+    assert iterations()[1] > before
+    (sender, *_), (receiver, *_) = (each.engine.queue_pairs() for each in endpoints)
+    assert sender.requester.messages_posted == stopped
+    assert receiver.responder.messages_received == stopped
+
+    for each in (right, left):
+        each.choose([], now_ns)
+        run_on(now_ns + 100_000)
+    run_on(4_000_000)
+    assert iterations()[0] > stopped
+    assert all(each.early_messages() == 0 for each in right.replays)
+    assert all(each.stray_messages() == 0 for each in right.replays)
+
+
 def test_records_can_be_read_during_the_run() -> None:
     left, right = pair_of([collective("all_gather", 8)])
     run([left, right])

@@ -229,6 +229,48 @@ def test_a_gap_lies_between_iterations() -> None:
     assert driven.replay.finished_ns == 1_020
 
 
+def test_a_held_rank_ends_its_iteration_and_goes_on_when_it_is_let() -> None:
+    driven = alone([compute(10)], measured=3)
+    replay = driven.replay
+    driven.start(100)
+    replay.hold(True, 105)
+    assert not replay.rests()  # it computes
+    replay.handle_timers(200)
+    assert replay.rests()
+    assert (replay.iteration, replay.next_timer_ns()) == (1, NEVER)
+    replay.hold(True, 250)
+    replay.handle_timers(300)
+    assert replay.iteration == 1
+    replay.hold(False, 400)
+    assert not replay.rests()
+    replay.handle_timers(500)
+    assert replay.finished()
+    assert [row.start_ns for row in iteration_rows(driven.records)] == [100, 400, 410]
+    replay.hold(True, 600)
+    assert replay.rests()  # there is nothing left
+
+
+def test_a_rank_that_is_held_before_the_start_does_not_start() -> None:
+    driven = alone([compute(10)])
+    driven.replay.hold(True, 0)
+    driven.start(100)
+    assert driven.replay.rests()
+    driven.replay.hold(False, 300)
+    assert driven.replay.next_timer_ns() == 300
+
+
+def test_a_held_rank_rests_while_it_waits_for_others_but_not_while_it_sends() -> None:
+    driven = Driven(alike([collective("all_gather", 8)]))
+    driven.replay.hold(True, 0)
+    driven.replay.hold(False, 0)
+    driven.start()
+    (post,) = driven.posts()
+    driven.replay.hold(True, 5)
+    assert not driven.replay.rests()
+    driven.acknowledge(post, 10)
+    assert driven.replay.rests()
+
+
 def test_a_program_without_operations_does_its_iterations_at_once() -> None:
     driven = alone([], measured=1_000)
     driven.start(7)
