@@ -34,6 +34,7 @@ def queue_pair_metrics(
     ports: Mapping[int, Mapping[str, Any]],
     family: str,
     are_divided: bool = False,
+    since_ns: Mapping[str, int] | None = None,
 ) -> pa.Table:
     """Return one row of counters per queue pair, in the order of *ends*.
 
@@ -48,9 +49,15 @@ def queue_pair_metrics(
         family: Address family of all ports.
         are_divided: Whether the run divided each message among the queue pairs between
             two ranks.
+        since_ns: Time from which to count, for jobs that have no message in progress
+            then.
     """
     if not ends.num_rows:
         return pa.table({})
+    if since_ns:
+        samples = _counted_since(plain_names(samples), since_ns)
+        flows = plain_names(flows)
+        flows = flows.filter(pc.invert(_are_older(flows, "first_sent_ns", since_ns)))
     ends = _with_recorded(plain_names(ends), are_divided=are_divided)
     last = _last(samples)
     sums = [("first_sent_ns", "min"), ("last_acked_ns", "max"), ("fct_ns", "mean")]
@@ -197,6 +204,30 @@ def _summed(
     sums = table.group_by(key).aggregate([(name, "sum") for name in columns])
     sums = sums.select([key, *(f"{name}_sum" for name in columns)])
     return sums.rename_columns([key, *names])
+
+
+def _are_older(
+    table: pa.Table, column: str, since_ns: Mapping[str, int]
+) -> pa.ChunkedArray:
+    """Return which rows are older than the time of their job."""
+    older = pa.scalar(False)
+    for job, time_ns in since_ns.items():
+        is_older = pc.less(table[column], time_ns)
+        older = pc.or_(older, pc.and_(pc.equal(table["job"], job), is_older))
+    return older
+
+
+def _counted_since(samples: pa.Table, since_ns: Mapping[str, int]) -> pa.Table:
+    """Return samples whose counters are 0 at the time of their job."""
+    names = {name: f"{name}_before" for name in COUNTED}
+    before = _last(samples.filter(_are_older(samples, "time_ns", since_ns)))
+    before = before.rename_columns([*_KEY, *names.values()])
+    samples = samples.join(before, keys=_KEY)
+    for name, other in names.items():
+        growth = pc.subtract(samples[name], pc.fill_null(samples[other], 0))
+        at = samples.schema.get_field_index(name)
+        samples = samples.set_column(at, name, pc.max_element_wise(growth, 0))
+    return samples
 
 
 def _last(samples: pa.Table, names: Sequence[str] = COUNTED) -> pa.Table:

@@ -313,8 +313,13 @@ class RunResults:
             for rank in (() if plan is None else plan.ranks)
         }
 
-    def queue_pair_metrics(self) -> pa.Table:
-        """Return counters per queue pair, named as in the Open Traffic Generator."""
+    def queue_pair_metrics(self, since_ns: Mapping[str, int] | None = None) -> pa.Table:
+        """Return counters per queue pair, named as in the Open Traffic Generator.
+
+        Args:
+            since_ns: Time from which to count, for jobs that have no message in
+                progress then.
+        """
         names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
         ends = self.table("queue_pair_ends")
         plan = self.plan()
@@ -328,6 +333,7 @@ class RunResults:
                 ports=ports,
                 family=self.manifest.family,
                 are_divided=are_divided,
+                since_ns=since_ns,
             )
 
     def port_metrics(self) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,7 +67,7 @@ def flows(
 
 
 def metrics(
-    plan: Plan, sampled: pa.Table, sent: pa.Table, *, are_divided: bool = False
+    plan: Plan, sampled: pa.Table, sent: pa.Table, **how: Any
 ) -> dict[str, dict[str, object]]:
     table = queue_pair_metrics(
         queue_pair_ends_table(plan.ranks()),
@@ -74,7 +75,7 @@ def metrics(
         sent,
         ports={port.number: asdict(port) for port in plan.ports()},
         family="ipv4",
-        are_divided=are_divided,
+        **how,
     )
     return {row["flow_name"]: row for row in table.to_pylist()}
 
@@ -157,6 +158,35 @@ def test_rate_of_an_unfinished_message_comes_from_samples() -> None:
             # 3000 bytes in 20 ns
             assert row[f"data_{column}_rate"] == pytest.approx(1200)
     assert found["job/world/0.0/0>2"]["data_tx_rate"] == pytest.approx(1600)
+
+
+def test_a_job_that_starts_again_is_counted_from_then_on() -> None:
+    plan = made()
+    times = [(10, 1_000), (20, 2_000), (100, 2_000), (120, 2_500), (140, 3_000)]
+    sampled = samples(
+        plan,
+        *(
+            {"time_ns": time, "rank": rank, "peer": peer, "tx_bytes": nbytes}
+            for rank, peer in ((0, 1), (0, 2))
+            for time, nbytes in times[: 5 - 3 * (peer == 2)]
+        ),
+        *(
+            {"time_ns": time, "rank": 1, "peer": 0, "data_frames_rx": nbytes // 100}
+            for time, nbytes in times
+        ),
+    )
+    sent = flows(plan, (0, 1, 0, 20, 20), (0, 1, 100, 140, 40), (0, 2, 0, 20, 20))
+    before = metrics(plan, sampled, sent, since_ns={"other": 100})
+    assert before == metrics(plan, sampled, sent)
+    found = metrics(plan, sampled, sent, since_ns={"job": 90})
+    row = found["job/world/0.0/0>1"]
+    assert (row["tx_bytes"], row["frame_delta"]) == (1_000, -10)
+    assert tuple(row[name] for name in TIMES) == (100, 140, 40)
+    assert row["data_tx_rate"] == pytest.approx(8 * 1_000 / 40)
+    assert found["job/world/0.0/1>0"]["data_frames_rx"] == 10
+    # It has not sent since then.
+    other = found["job/world/0.0/0>2"]
+    assert (other["tx_bytes"], other["data_tx_rate"]) == (0, None)
 
 
 TIMES = ("first_timestamp", "last_timestamp", "flow_completion_time_ns")
