@@ -60,10 +60,19 @@ def config(api, flows, *, rate=100, dcqcn=False):
     return made
 
 
-def transmit(api, word):
+def transmit(api, word, *names):
     state = api.control_state()
     state.traffic.flow_transmit.state = word
+    if names:
+        state.traffic.flow_transmit.flow_names = list(names)
     api.set_control_state(state)
+
+
+def states_of(api):
+    request = api.metrics_request()
+    request.flow.flow_names = []
+    found = api.get_metrics(request).flow_metrics
+    return {each.name: each.transmit for each in found}
 
 
 def flows_of(api):
@@ -148,6 +157,39 @@ def again(api):
         errors.append(str(error))
     api.set_config(api.config())
     return {"turns": found, "errors": errors}
+
+
+def in_turns(api):
+    api.set_config(config(api, [("a", 1, 0), ("b", 2, 0)], rate=20))
+    found = []
+
+    def note():
+        found.append({"flows": flows_of(api), "states": states_of(api)})
+
+    def grown(place, count):
+        before = int(flows_of(api)[place].get("data_frames_rx", 0))
+        until(
+            lambda: int(flows_of(api)[place].get("data_frames_rx", 0)) > before + count
+        )
+
+    transmit(api, "start", "a")
+    grown(0, 300)
+    note()
+    transmit(api, "start", "b")
+    grown(1, 300)
+    note()
+    transmit(api, "stop", "a")
+    note()
+    grown(1, 1000)
+    note()
+    transmit(api, "start", "a")
+    grown(0, 300)
+    note()
+    transmit(api, "stop", "b")
+    note()
+    transmit(api, "stop")
+    note()
+    return {"turns": found}
 
 
 def main() -> None:

@@ -137,6 +137,53 @@ def test_scripts_of_snappi_run_unchanged(
     assert "pause is not supported" in second
 
 
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_flows_start_and_stop_while_others_go_on(
+    service: Service, transport: str
+) -> None:
+    turns = script(service, transport, "in_turns")["turns"]
+    sending = ["a", "ab", "b", "b", "ab", "a", ""]
+    started = [
+        "".join(name for name, state in turn["states"].items() if state == "started")
+        for turn in turns
+    ]
+    assert started == sending
+    assert len(service.json("/runs?owner=otg")["runs"]) == 1
+
+    def counts(turn: int, flow: int) -> list[int]:
+        row = {"message_tx": 0, "message_complete_rx": 0} | turns[turn]["flows"][flow]
+        return numbers(row, ("message_tx", "message_complete_rx"))
+
+    assert counts(0, 1) == [0, 0]
+    # All that a stopped flow has sent has arrived, and nothing follows.
+    posted, arrived = counts(2, 0)
+    assert posted == arrived > 0
+    names = ("data_frames_tx", "data_frames_rx", "tx_bytes", "rx_bytes", "message_tx")
+    stopped, later, again = (turns[turn]["flows"][0] for turn in (2, 3, 4))
+    assert numbers(stopped, names) == numbers(later, names)
+    assert counts(3, 1)[0] > counts(2, 1)[0]
+    assert counts(4, 1)[0] > counts(3, 1)[0]
+    assert counts(5, 1)[0] == counts(5, 1)[1] == counts(6, 1)[0]
+    # A start clears the counters of that flow only.
+    whole = {
+        row["flow_name"].partition("/")[0]: row
+        for row in last_run(service).queue_pair_metrics().to_pylist()
+        if row["flow_name"].endswith("/0>1")
+    }
+    first, second = turns[6]["flows"]
+    names = ("data_frames_tx", "tx_bytes", "message_tx")
+    assert numbers(second, names) == numbers(whole["f1"], names)
+    assert numbers(whole["f0"], names) == [
+        one + other
+        for one, other in zip(
+            numbers(stopped, names), numbers(first, names), strict=True
+        )
+    ]
+    # 20 % of 50 Mbit/s while it sends; a busy machine sends less.
+    for row in (stopped, again, turns[5]["flows"][1]):
+        assert 0.001 < float(row["data_tx_rate"]) < 0.0105
+
+
 def test_a_configuration_locks_the_fabric(service: Service) -> None:
     port = {"name": "p0", "location": "h0"}
     configured = json.dumps({"ports": [port]}).encode()

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +27,7 @@ from typing import Any
 from chakram.fabric.child_processes import end_process, process_start_ticks
 from chakram.foundation.errors import RunDirectoryError
 from chakram.foundation.explained_writes import explained_writes
-from chakram.run_directory.manifest import MANIFEST
+from chakram.run_directory.manifest import MANIFEST, write_whole
 from chakram.service.run_store import (
     CANCELED,
     DONE,
@@ -52,7 +52,8 @@ ERROR_PREFIX = "chakram: error: "
 """Start of a line in which a command reports an error."""
 
 EXPERIMENT, CHANGES, PROCESS = "experiment.yaml", "changes.json", "process.json"
-"""Files in the folder of a job: its experiment, changes and process."""
+CHOSEN = "jobs.txt"
+"""Files in the folder of a job: its experiment, changes, process and jobs that send."""
 
 _ENDED_EARLY = "the service ended while it was in progress"
 _GRACE_S = 20.0
@@ -204,16 +205,33 @@ class JobQueue:
             del self._reserved[fabric]
             self._wake.set()
 
-    async def start_now(self, submission: Submission, *, holder: str) -> StoredRun:
-        """Start a run on a fabric that *holder* has reserved."""
+    async def start_now(
+        self, submission: Submission, *, holder: str, jobs: Collection[str] = ()
+    ) -> StoredRun:
+        """Start a run on a fabric that *holder* has reserved.
+
+        Until the next call of ``choose``, only *jobs* send, if there are any.
+        """
         run = self.submit(submission, owner=holder)
+        if jobs:
+            self.choose(run.id, jobs)
         await self._start(run)
         return self.store.find(run.id) or run
 
-    def has_said(self, run_id: str, text: str) -> bool:
-        """Return whether a run in progress has printed a line."""
+    def choose(self, run_id: str, jobs: Collection[str]) -> int:
+        """Name the jobs of a run that send, and return the number of its next event."""
+        path = self.folder_of(run_id) / CHOSEN
+        with explained_writes(path):
+            write_whole(path, " ".join(jobs))
         job = self._jobs.get(run_id)
-        return job is not None and any(event.data == text for event in job.lines)
+        return 0 if job is None else job.count
+
+    def has_said(self, run_id: str, text: str, since: int = 0) -> bool:
+        """Return whether a run in progress has printed a line, from an event on."""
+        job = self._jobs.get(run_id)
+        return job is not None and any(
+            event.data == text and event.number >= since for event in job.lines
+        )
 
     def locks(self) -> dict[str, str]:
         """Return the run that uses each fabric, for fabrics that are in use."""
@@ -371,6 +389,8 @@ class JobQueue:
         is_alone = len(self._jobs) == 1
         if self.metrics is not None and run.verb == "run" and is_alone:
             arguments += ["--metrics", self.metrics]
+        if (folder / CHOSEN).exists():
+            arguments += ["--jobs-file", str(folder / CHOSEN)]
         return await start_command(*arguments, stderr=asyncio.subprocess.STDOUT)
 
     async def _watch(self, run: StoredRun, job: _Job) -> None:

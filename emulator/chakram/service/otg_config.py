@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,18 +125,10 @@ class OtgPlan:
     places: dict[Location, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
-    def experiment(
-        self, fabric: str, flows: AbstractSet[str] | None = None
-    ) -> dict[str, Any]:
-        """Return the experiment that sends some flows until it is canceled.
-
-        Args:
-            fabric: Name of the fabric.
-            flows: Names of flows; None: all.
-        """
-        chosen = [each for each in self.flows if flows is None or each.name in flows]
+    def experiment(self, fabric: str) -> dict[str, Any]:
+        """Return the experiment that sends all flows until it is canceled."""
         jobs, rules = [], []
-        for each in chosen:
+        for each in self.flows:
             if each.dscp is not None:
                 rules.append({"job": each.job, "dscp": each.dscp})
             trace = {

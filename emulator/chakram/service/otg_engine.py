@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from chakram.run_directory.reader import RunResults, open_run
 from chakram.service.job_queue import JobQueue
 from chakram.service.otg_collectives import Stage, experiment
 from chakram.service.otg_config import OtgFlow, OtgPlan, OtgProblem, convert_config
-from chakram.service.otg_runs import StageSequence, start_run, stop_runs
+from chakram.service.otg_runs import StageSequence, choose_jobs, start_run, stop_runs
 from chakram.service.run_store import RUNNING, StoredRun
 from chakram.service.submissions import Submission, check_submission, read_experiment
 
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 API_VERSION = "1.62.0"
 """Version of the OTG models."""
+
+_SETTLE_S, _SETTLE_LOOKS = 0.25, 40
+"""Interval and number of looks at the counters of flows that have been stopped."""
+
+_ARRIVED = "message_complete_rx"
 
 IDLE_S = 600.0
 """Time without requests after which a client without flows loses the fabric."""
@@ -88,6 +94,7 @@ class OtgEngine:
         self._plan = OtgPlan()
         self._run_id: str | None = None
         self._started: frozenset[str] = frozenset()
+        self._since_ns: dict[str, int] = {}  # last start of jobs, except with the run
         self._stages: StageSequence | None = None
         self.rates_bps: dict[str, int | None] = {}
         self._neighbors: Callable[[str], list[tuple[str, str]] | None] = lambda _: None
@@ -107,7 +114,7 @@ class OtgEngine:
                 ports = await asyncio.to_thread(self.ports)
                 plan = await asyncio.to_thread(convert_config, config, ports)
             if plan.flows:
-                await self._submission(plan, None)  # finds errors before a run does
+                await self._submission(plan)  # finds errors before a run does
             stages = await self._stages_of(plan)
             await self._stop()
             if is_empty:
@@ -152,8 +159,8 @@ class OtgEngine:
             elif sending <= wanted:
                 await self._stop()
             elif sending & wanted:
-                found = f"{_TRANSMIT}.flow_names: flows are stopped only together"
-                raise OtgProblem(501, [found])
+                await self._choose(sending - wanted)
+                await self._settle(sending & wanted)
             return {"warnings": []}
 
     async def metrics(self, request: Any) -> dict[str, Any]:
@@ -285,10 +292,8 @@ class OtgEngine:
         self._used_s = time.monotonic()
         return self._lock
 
-    async def _submission(
-        self, plan: OtgPlan, names: frozenset[str] | None
-    ) -> Submission:
-        text = json.dumps(plan.experiment(self._fabric, names))
+    async def _submission(self, plan: OtgPlan) -> Submission:
+        text = json.dumps(plan.experiment(self._fabric))
         return await asyncio.to_thread(
             check_submission, text, self._resources, places=plan.places
         )
@@ -301,17 +306,37 @@ class OtgEngine:
     async def _start(self, names: frozenset[str], sending: frozenset[str]) -> None:
         if not self._plan.flows:
             raise OtgProblem(400, ["stateful_flows: there is no flow to start"])
-        if sending and names <= sending:
+        if names <= sending:
             return
         if sending:
-            found = f"{_TRANSMIT}.flow_names: flows are started only together"
-            raise OtgProblem(501, [found])
+            now_ns = time.monotonic_ns()
+            self._since_ns |= dict.fromkeys(self._jobs(names - sending), now_ns)
+            await self._choose(sending | names)
+            return
         self._reserve()
         # A start that its client gave up, or that took too long, may have left a run.
         await stop_runs(self._queue, self._key, self._holder)
-        submission = await self._submission(self._plan, names)
-        self._run_id = (await start_run(self._queue, submission, self._holder)).id
+        submission = await self._submission(self._plan)
+        run = await start_run(self._queue, submission, self._holder, self._jobs(names))
+        self._run_id, self._started, self._since_ns = run.id, names, {}
+
+    def _jobs(self, names: Set[str]) -> list[str]:
+        """Return the jobs of flows."""
+        return [flow.job for flow in self._plan.flows if flow.name in names]
+
+    async def _choose(self, names: frozenset[str]) -> None:
+        """Have the run that is in progress send only these flows."""
+        assert self._run_id is not None
         self._started = names
+        await choose_jobs(self._queue, self._run_id, self._jobs(names))
+
+    async def _settle(self, names: frozenset[str]) -> None:
+        """Wait until the counters of stopped flows include their last messages."""
+        for _ in range(_SETTLE_LOOKS):
+            rows = await asyncio.to_thread(self._flow_rows, self._current(), names)
+            if all(each.get("message_tx") == each.get(_ARRIVED) for each in rows):
+                return
+            await asyncio.sleep(_SETTLE_S)
 
     async def _stop(self) -> None:
         if self._stages is not None:
@@ -393,7 +418,8 @@ class OtgEngine:
     def _flow_rows(
         self, run: StoredRun | None, names: frozenset[str]
     ) -> list[dict[str, Any]]:
-        found = _both_ends(self._rows(run, RunResults.queue_pair_metrics))
+        read = partial(RunResults.queue_pair_metrics, since_ns=self._since_ns)
+        found = _both_ends(self._rows(run, read))
         flows = [flow for flow in self._plan.flows if flow.name in names]
         return [_flow_row(flow, found.get(flow.job, {})) for flow in flows]
 

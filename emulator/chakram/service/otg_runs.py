@@ -28,24 +28,44 @@ _LOOK_S = 0.05
 _SENDING = "replaying"
 
 
-async def start_run(queue: JobQueue, submission: Submission, holder: str) -> StoredRun:
+async def start_run(
+    queue: JobQueue, submission: Submission, holder: str, jobs: Collection[str] = ()
+) -> StoredRun:
     """Start a run, and return it when it sends or has ended without an error.
+
+    Until the next call of ``choose_jobs``, only *jobs* send, if there are any.
 
     Raises:
         ResultsError: If it cannot be started.
     """
     # A client that disconnects must not leave a run that has only half started.
-    run = await asyncio.shield(queue.start_now(submission, holder=holder))
+    run = await asyncio.shield(queue.start_now(submission, holder=holder, jobs=jobs))
+    return await _until_said(queue, run.id, _SENDING)
+
+
+async def choose_jobs(queue: JobQueue, run_id: str, jobs: Collection[str]) -> None:
+    """Have only these jobs of a run send, and return when the others have ended.
+
+    Raises:
+        ResultsError: If the run fails, or takes too long.
+    """
+    since = queue.choose(run_id, jobs)
+    await _until_said(queue, run_id, f"jobs: {' '.join(jobs)}", since)
+
+
+async def _until_said(
+    queue: JobQueue, run_id: str, text: str, since: int = 0
+) -> StoredRun:
     limit_s = time.monotonic() + _START_S
     while time.monotonic() < limit_s:
-        found = queue.store.find(run.id)
+        found = queue.store.find(run_id)
         if found is None or (found.state in ENDED and found.state != DONE):
             reason = "is gone" if found is None else found.reason or found.state
-            raise ResultsError("flows", f"could not be started: {reason}")
-        if found.state == DONE or queue.has_said(run.id, _SENDING):
+            raise ResultsError("flows", f"could not be started or stopped: {reason}")
+        if found.state == DONE or queue.has_said(run_id, text, since):
             return found
         await asyncio.sleep(_LOOK_S)
-    raise ResultsError("flows", f"did not start within {_START_S:.0f} s")
+    raise ResultsError("flows", f"did not start or stop within {_START_S:.0f} s")
 
 
 async def stop_runs(queue: JobQueue, fabric: str, holder: str) -> None:

@@ -207,6 +207,38 @@ async def test_runs_beside_another_one_leave_it_the_address_of_metrics(
     first = await queue.start_now(submission, holder="otg")
     await queue.start_now(submission, holder="otg")
     assert ["--metrics" in each.arguments for each in processes] == [True, False]
+    assert not any("--jobs-file" in each.arguments for each in processes)
     for each in processes:
         each.end()
     await states(queue, first.id)
+
+
+@pytest.mark.asyncio
+async def test_a_run_follows_the_choice_of_its_jobs(
+    queue: JobQueue, processes: Processes
+) -> None:
+    submission = check_submission(EXPERIMENT, queue.resources)
+    run = await queue.start_now(submission, holder="otg", jobs=["a", "b"])
+    (process,) = processes
+    option = process.arguments.index("--jobs-file")
+
+    def chosen() -> list[str]:
+        return Path(process.arguments[option + 1]).read_text().split()
+
+    assert chosen() == ["a", "b"]
+
+    async def said(text: str, since: int) -> None:
+        process.stdout.feed_data(f"{text}\n".encode())
+        async with asyncio.timeout(20):
+            while not queue.has_said(run.id, text, since):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    since = queue.choose(run.id, ["b"])
+    assert chosen() == ["b"]
+    await said("jobs: b", since)
+    # What the run has said before is not an answer.
+    assert not queue.has_said(run.id, "jobs: b", queue.choose(run.id, ["b"]))
+    await said("jobs: b", since + 1)
+    process.end()
+    await states(queue, run.id)
+    assert queue.choose(run.id, ["a"]) == 0

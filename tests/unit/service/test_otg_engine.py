@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from chakram.foundation.errors import ConfigError
-from chakram.service import otg_runs
+from chakram.foundation.errors import ConfigError, ResultsError
+from chakram.service import otg_engine, otg_runs
 from chakram.service.otg_config import OtgProblem
 from chakram.service.otg_engine import OtgEngine
-from chakram.service.run_store import CANCELED, RUNNING
+from chakram.service.run_store import CANCELED, FAILED, RUNNING
 from tests.unit.service.test_otg_config import config, options
 
 pytestmark = pytest.mark.asyncio
@@ -41,21 +42,29 @@ class EndlessRuns:
     def reserve(self, *_: str) -> bool:
         return True
 
-    async def start_now(self, submission: Any, *, holder: str) -> Any:
+    async def start_now(self, submission: Any, *, holder: str, jobs: Any) -> Any:
         run = SimpleNamespace(
             id=str(len(self.runs)),
             owner=holder,
             fabric=submission.fabric,
             state=RUNNING,
             jobs=[job.name for job in submission.experiment.jobs],
+            chosen=[jobs],
+            reason="it broke",
         )
         self.runs.append(run)
         return run
 
+    def choose(self, run_id: str, jobs: list[str]) -> int:
+        self.find(run_id).chosen.append(jobs)
+        return 7
+
     def find(self, run_id: str) -> Any:
         return self.runs[int(run_id)]
 
-    def has_said(self, *_: str) -> bool:
+    def has_said(self, run_id: str, text: str, since: int) -> bool:
+        said = f"jobs: {' '.join(self.find(run_id).chosen[-1])}"
+        assert (text, since) in (("replaying", 0), (said, 7))
         return not self.is_silent
 
     def search(self, **_: Any) -> list[Any]:
@@ -152,23 +161,89 @@ async def test_some_flows_run_and_others_do_not(
     await engine.set_config(config(("a", 1, 0), ("b", 2, 0), ("c", 3, 0)))
     assert await states(engine, "flow") == []
     await transmit(engine, "start", "a", "b")
-    assert queue.runs[-1].jobs == ["f0", "f1"]
+    assert queue.runs[-1].jobs == ["f0", "f1", "f2"]
+    assert queue.runs[-1].chosen == [["f0", "f1"]]
     assert await states(engine, "flow") == ["a", "b"]
     assert await states(engine, "port") == ["p0", "p1", "p2"]
     # They run already, or do not run.
     await transmit(engine, "start", "a")
     await transmit(engine, "stop", "c")
     assert await states(engine, "flow") == ["a", "b"]
-    for word, names in (("start", ["c"]), ("start", []), ("stop", ["a"])):
-        with pytest.raises(OtgProblem, match="only together") as caught:
-            await transmit(engine, word, *names)
-        assert caught.value.status == 501
+    assert len(queue.runs[-1].chosen) == 1
+    await transmit(engine, "start", "b", "c")
+    assert await states(engine, "flow") == ["a", "b", "c"]
+    assert await states(engine, "port") == ["p0", "p1", "p2", "p3"]
+    await transmit(engine, "stop", "a", "b")
+    assert await states(engine, "flow") == ["c"]
+    assert await states(engine, "port") == ["p0", "p3"]
+    await transmit(engine, "start", "a")
+    chosen = [["f0", "f1"], ["f0", "f1", "f2"], ["f2"], ["f0", "f2"]]
+    assert queue.runs[-1].chosen == chosen
     await transmit(engine, "stop", "a", "b", "c")
     assert await states(engine, "flow") == await states(engine, "port") == []
     await transmit(engine, "start")
     assert await states(engine, "flow") == ["a", "b", "c"]
     await transmit(engine, "stop")
     assert [run.state for run in queue.runs] == [CANCELED, CANCELED]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_stop_of_some_flows_waits_for_their_counters(
+    engine: OtgEngine,
+    queue: EndlessRuns,
+    monkeypatch: pytest.MonkeyPatch,
+    arrives: bool,
+) -> None:
+    asked: list[dict[str, int]] = []
+
+    def read(_run: Any, since_ns: dict[str, int]) -> Any:
+        asked.append(since_ns)
+        arrived = 9 if arrives and len(asked) > 2 else 8
+        rows = [
+            {"flow_name": f"f0/p2p/0.0/{ends}", **counts}
+            for ends, counts in (
+                ("0>1", {"message_tx": 9, "message_complete_rx": 0}),
+                ("1>0", {"message_tx": 0, "message_complete_rx": arrived}),
+            )
+        ]
+        return SimpleNamespace(to_pylist=lambda: rows)
+
+    monkeypatch.setattr(otg_engine, "_SETTLE_S", 0.001)
+    monkeypatch.setattr(otg_engine, "open_run", lambda _: None)
+    results = SimpleNamespace(queue_pair_metrics=read)
+    monkeypatch.setattr(otg_engine, "RunResults", results)
+    monkeypatch.setattr(queue, "directory_of", str)
+    await engine.set_config(config(("a", 1, 0), ("b", 2, 0)))
+    await transmit(engine, "start")
+    await transmit(engine, "stop", "a")
+    assert len(asked) == (3 if arrives else otg_engine._SETTLE_LOOKS)
+    assert asked[-1] == {}
+    # A start clears the counters, but not those of flows that send already.
+    began_ns = time.monotonic_ns()
+    await transmit(engine, "start", "a", "b")
+    await engine.metrics({"choice": "flow", "flow": {}})
+    assert began_ns <= asked[-1].pop("f0") <= time.monotonic_ns()
+    assert not asked[-1]
+    await transmit(engine, "stop")
+    await transmit(engine, "start")
+    await engine.metrics({"choice": "flow", "flow": {}})
+    assert asked[-1] == {}
+
+
+async def test_a_run_that_fails_fails_the_change_of_its_flows(
+    engine: OtgEngine, queue: EndlessRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.set_config(config(("a", 1, 0), ("b", 2, 0)))
+    await transmit(engine, "start", "a")
+
+    def fail(run_id: str, _jobs: list[str]) -> int:
+        queue.runs[int(run_id)].state = FAILED
+        return 0
+
+    monkeypatch.setattr(queue, "choose", fail)
+    with pytest.raises(ResultsError, match="could not be started or stopped: it broke"):
+        await transmit(engine, "start", "b")
+    assert await states(engine, "flow") == []
 
 
 async def test_queue_pairs_of_flows_that_send_are_up(engine: OtgEngine) -> None:

@@ -39,7 +39,8 @@ class ScriptedQueue:
     def store(self) -> Any:
         return self
 
-    async def start_now(self, submission: Any, *, holder: str) -> Any:
+    async def start_now(self, submission: Any, *, holder: str, jobs: Any) -> Any:
+        assert jobs == ()
         run = SimpleNamespace(
             id=str(len(self.runs)),
             owner=holder,
@@ -60,7 +61,7 @@ class ScriptedQueue:
             run.state = end
         return run
 
-    def has_said(self, run_id: str, _text: str) -> bool:
+    def has_said(self, run_id: str, _text: str, _since: int) -> bool:
         return run_id not in self.silent
 
     def search(self, **_: Any) -> list[Any]:
