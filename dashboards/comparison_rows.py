@@ -69,6 +69,12 @@ def both(
 
 def result_panels() -> Iterator[Panel]:
     """Yield the panels that compare whole runs."""
+    yield from _iteration_panels()
+    yield from _collective_panels()
+    yield from _cause_panels()
+
+
+def _iteration_panels() -> Iterator[Panel]:
     yield with_queries(
         table.Panel()
         .title("Runs")
@@ -105,6 +111,9 @@ def result_panels() -> Iterator[Panel]:
             unit=units.Seconds,
         )
     )
+
+
+def _collective_panels() -> Iterator[Panel]:
     bus = "chakram_collective_bus_bytes_total", "chakram_collective_busy_seconds_total"
     yield by_run(
         bars(
@@ -135,6 +144,9 @@ def result_panels() -> Iterator[Panel]:
             unit=units.Seconds,
         )
     )
+
+
+def _cause_panels() -> Iterator[Panel]:
     yield by_run(
         bars(
             "Lost time by cause",

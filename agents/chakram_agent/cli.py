@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +78,11 @@ def parser() -> argparse.ArgumentParser:
         f"can open, or on TCP with certificates on both sides.\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = verb.add_argument
+    _add_options(verb.add_argument)
+    return top
+
+
+def _add_options(add: Callable[..., object]) -> None:
     add(
         "--listen",
         metavar="ADDRESS",
@@ -157,7 +161,6 @@ def parser() -> argparse.ArgumentParser:
         "--token-file, 10min)",
     )
     add("--verbose", action="store_true", help="log sessions and phases")
-    return top
 
 
 def serve_options(arguments: argparse.Namespace) -> ServeOptions:

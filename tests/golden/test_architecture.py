@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -44,6 +45,19 @@ def test_every_folder_of_the_packages_is_described_and_no_other() -> None:
     inside = {path for path in described() if path.startswith(PACKAGES)}
     folders = {path for path in inside if not path.endswith(".py")}
     assert folders == there
+
+
+def test_no_function_has_more_than_100_lines() -> None:
+    long = [
+        f"{path.relative_to(REPO_ROOT)}: {node.name}"
+        for folder in (*PACKAGES, "dashboards")
+        for path in (REPO_ROOT / folder).rglob("*.py")
+        if not path.name.endswith("_pb2.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= 100
+    ]
+    assert long == []
 
 
 def test_what_runs_leave_behind_is_not_kept() -> None:

@@ -77,14 +77,7 @@ def sweep(
     if listed:
         _list(chosen, as_json=as_json)
         return
-    if not merge and any(run.world != "simulate" for run in chosen):
-        require_linux("chakram sweep of runs on a fabric")
-    elif launch is not None:
-        raise ConfigError(
-            f"--launch {launch.kind}",
-            "has no effect, because this command runs no cell on a fabric",
-            "leave it out",
-        )
+    _check_worlds(() if merge else chosen, launch)
     failed: list[tuple[CellRun, str]] = []
     sweep_folder.write_sweep(folder, plan, runs)
     if not merge:
@@ -124,6 +117,18 @@ def sweep(
             f"sweep {plan.suite.name}",
             f"{len(failed)} cells failed, the first: {run.name}: {reason}",
             "run the same command again to retry them",
+        )
+
+
+def _check_worlds(chosen: Sequence[CellRun], launch: LaunchOptions | None) -> None:
+    """Refuse runs on a fabric elsewhere than on Linux, and agents for simulations."""
+    if any(run.world != "simulate" for run in chosen):
+        require_linux("chakram sweep of runs on a fabric")
+    elif launch is not None:
+        raise ConfigError(
+            f"--launch {launch.kind}",
+            "has no effect, because this command runs no cell on a fabric",
+            "leave it out",
         )
 
 
