@@ -254,13 +254,7 @@ def _level_run(
         rates_bps=rates_bps,
     )
     seed: int | None = experiment.seed
-    routers = {host.router for host in network.hosts}
-    if (
-        _is_foreign(experiment)
-        and len(routers) == len(network.hosts) == network.routers
-    ):
-        # In networks whose hosts forward, ASTRA-sim uses a fixed direction around a
-        # ring.
+    if _has_fixed_paths(experiment, topology):
         network, seed = network.upwards_first(), None
     times, division, described = _costs(experiment, transport)
     traffic: MessageLevel
@@ -372,6 +366,17 @@ def _is_foreign(experiment: Experiment) -> bool:
     return experiment.simulation.cost_model != "chakram"
 
 
+def _has_fixed_paths(experiment: Experiment, topology: Topology) -> bool:
+    """Return whether messages always take the first of several equal-cost paths.
+
+    In networks whose hosts forward, ASTRA-sim uses a fixed direction around a ring.
+    """
+    forwarding = set(map(topology.switch_of, topology.hosts))
+    return _is_foreign(experiment) and len(forwarding) == len(topology.hosts) == len(
+        topology.switches
+    )
+
+
 def _banners(experiment: Experiment, topology: Topology) -> list[str]:
     """Return banners about the limitations of the level."""
     if experiment.simulation.cost_model == ASTRA_SIM_NS3:
@@ -385,7 +390,9 @@ def _banners(experiment: Experiment, topology: Topology) -> list[str]:
         banners = [
             f"simulated at {experiment.simulation.level} level: without {left_out}"
         ]
-        if any(topology.has_choice(switch) for switch in topology.switches):
+        if not _has_fixed_paths(experiment, topology) and any(
+            topology.has_choice(switch) for switch in topology.switches
+        ):
             banners.append(
                 "seed determines which of several paths of equal cost each pair of "
                 "hosts takes: in a run, other messages share links"

@@ -185,6 +185,22 @@ def test_header_states_the_simulated_effects(tmp_path: Path) -> None:
         assert word in text
 
 
+def test_rings_of_astra_sim_do_not_depend_on_the_seed(tmp_path: Path) -> None:
+    ring = {
+        "fabric__topology": "{ring: {nodes: 4}}",
+        "fabric__links": "{uplink: {rate: 1Gbit}}",
+        "simulation__level": "message",
+    }
+    found = {
+        model: "\n".join(
+            simulated(tmp_path, simulation__cost_model=model, **ring).manifest.banners
+        )
+        for model in ("chakram", AWARE)
+    }
+    assert "seed determines" in found["chakram"]
+    assert "seed determines" not in found[AWARE]
+
+
 def test_simulation_has_no_generator_verdict(tmp_path: Path) -> None:
     assert simulated(tmp_path).summary().keeping_up is None
 
