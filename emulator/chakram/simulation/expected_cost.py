@@ -91,9 +91,11 @@ def cost_at_level(level: str, messages: int, *, at_once: int = 0) -> Cost:
 
 def cost_of_packets(plan: Plan, topology: Topology) -> Cost:
     """Return the cost at level ``packet``, for all iterations of a plan."""
-    traffic = plan_traffic(plan, iterations=max(plan.planned_iterations().values()))
-    coarse = coarse_burst(plan, topology, traffic)
-    bursts = max(traffic.packets // coarse, traffic.messages)
+    iterations = max(plan.planned_iterations().values())
+    traffic = plan_traffic(plan, iterations=iterations)
+    crossing = plan_traffic(plan, iterations=iterations, with_local=False)
+    coarse = coarse_burst(plan, topology, crossing)
+    bursts = max(crossing.packets // coarse, crossing.messages)
     queue_pairs = sum(len(rank.queue_pairs) for rank in plan.ranks())
     return Cost(
         messages=traffic.messages,

@@ -9,13 +9,15 @@ longer. The window must also have room for these bursts, or the sender stalls.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
 from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.groups import POINT_TO_POINT
 from chakram.collectives.schedule import Algorithm
 from chakram.collectives.split_sizes import Matrix
 from chakram.collectives.uneven_messages import splits_bytes, uneven_messages
+from chakram.plan.packed_queue_pairs import peers_within_host
 from chakram.plan.plan import Plan
 from chakram.plan.wire_cost import packets_of
 from chakram.program.columns import CollectiveUse
@@ -81,7 +83,7 @@ def coarse_burst(plan: Plan, topology: Topology, traffic: Traffic) -> int:
     Args:
         plan: The plan.
         topology: The fabric.
-        traffic: Traffic of all iterations.
+        traffic: Traffic of all iterations that crosses links.
     """
     transport = plan.agents[0].transport
     links = longest_path(topology)
@@ -122,13 +124,29 @@ def burst_packets_for(traffic: Traffic, *, spare_packets: int, links: int) -> in
     return max(1, min(enough, accurate, flowing, _MOST_PACKETS))
 
 
-def plan_traffic(plan: Plan, *, iterations: int) -> Traffic:
-    """Return the approximate traffic of all ranks of *plan* in all *iterations*."""
+def plan_traffic(plan: Plan, *, iterations: int, with_local: bool = True) -> Traffic:
+    """Return the approximate traffic of all ranks of *plan* in all *iterations*.
+
+    Without *with_local*, groups whose messages all stay within hosts do not count.
+    """
     if not plan.agents:
         return Traffic()
     path_mtu = plan.agents[0].transport.path_mtu
     programs = (rank.program for rank in plan.ranks())
-    return program_traffic(programs, path_mtu=path_mtu) * iterations
+    without = () if with_local else _local_groups(plan)
+    return program_traffic(programs, path_mtu=path_mtu, without=without) * iterations
+
+
+def _local_groups(plan: Plan) -> set[tuple[str, str]]:
+    """Return job and name of the groups whose messages all stay within hosts."""
+    local: set[tuple[str, str]] = set()
+    crossing: set[tuple[str, str]] = set()
+    for rank in plan.ranks():
+        if peers_within_host(rank.queue_pairs):
+            for pair in rank.queue_pairs:
+                found = local if pair.local_rate_bps is not None else crossing
+                found.add((rank.program.job, pair.group))
+    return local - crossing
 
 
 def algorithm_used(program: RankProgram, use: CollectiveUse) -> Algorithm:
@@ -156,18 +174,31 @@ def messages_of_splits(
     )
 
 
-def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffic:
+def program_traffic(
+    programs: Iterable[RankProgram],
+    *,
+    path_mtu: int,
+    without: Container[tuple[str, str]] = (),
+) -> Traffic:
     """Return the approximate traffic of the ranks of *programs* in one iteration.
 
     The result is exact for groups of up to 16 ranks. In larger groups, only some ranks
     are sampled, because a group of 1,024 ranks has a million messages.
+
+    Args:
+        programs: Programs of all ranks.
+        path_mtu: Payload of a full packet.
+        without: Job and name of groups that do not count.
     """
     total = Traffic()
     known: dict[tuple[object, ...], Traffic] = {}
     for program in programs:
-        for message, count in program.columns.message_uses.items():
-            total += _message(message.size_bytes, path_mtu) * count
+        if (program.job, POINT_TO_POINT) not in without:
+            for message, count in program.columns.message_uses.items():
+                total += _message(message.size_bytes, path_mtu) * count
         for use, count in program.columns.collective_uses.items():
+            if (program.job, program.groups[use.group].name) in without:
+                continue
             ranks = program.groups[use.group].ranks
             if use.splits is None and program.rank != ranks[0]:
                 continue  # counted at the first rank of the group

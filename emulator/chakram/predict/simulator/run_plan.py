@@ -264,7 +264,8 @@ def _bursts(
     if asked is not None:
         return asked, True, topology
     burst_packets = plan.agents[0].transport.max_burst_packets
-    coarse = coarse_burst(plan, topology, plan_traffic(plan, iterations=iterations))
+    traffic = plan_traffic(plan, iterations=iterations, with_local=False)
+    coarse = coarse_burst(plan, topology, traffic)
     if coarse > 1 and not (topology.is_shaped and burst_packets >= coarse):
         # Bursts this long do not occur in a lab, so wires store them whole.
         return coarse, True, replace(topology, is_shaped=False)

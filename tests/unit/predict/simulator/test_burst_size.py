@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.collectives.groups import world_group
+from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.plan.plan import Plan, RunSettings
 from chakram.predict.simulator.burst_size import (
@@ -112,6 +112,41 @@ def test_traffic_of_a_plan_is_the_sum_of_its_ranks(
         packets=sum(flow.packets for flow in sent),
         squares=sum(flow.packets**2 for flow in sent),
     )
+
+
+def test_bursts_do_not_depend_on_messages_within_hosts() -> None:
+    across = ProcessGroup(name="across", ranks=(1, 2))
+    small = collective("all_reduce", 40_960, group="across")
+    topology = single_switch(2, 10**11)
+
+    def plan(*, with_local: bool) -> Plan:
+        programs = []
+        for rank in range(4):
+            first = rank // 2 * 2
+            pair = ProcessGroup(name=f"pair{first}", ranks=(first, first + 1))
+            rows = [
+                collective("all_reduce", 4 << 30, group=pair.name, number=number)
+                for number in range(3)
+            ]
+            groups = [pair] if with_local else []
+            programs.append(
+                program(
+                    rank,
+                    [*groups, *([across] if rank in across else [])],
+                    [
+                        *(rows if with_local else []),
+                        *([small] if rank in across else []),
+                    ],
+                )
+            )
+        return make_plan(programs, topology, ranks_per_port=2, local_rate_bps=10**12)
+
+    both, one = plan(with_local=True), plan(with_local=False)
+    assert plan_traffic(both, iterations=3, with_local=False) == plan_traffic(
+        one, iterations=3
+    )
+    assert plan_traffic(both, iterations=3).packets > 10 * BURSTS_TARGET
+    assert simulate_plan(both, topology, seed=1).burst_packets == 1
 
 
 def test_messages_between_ranks_count_once() -> None:
