@@ -175,7 +175,9 @@ def simulate_plan(
         faults=FaultSchedule(switches.model, faults) if faults else None,
         sampler=sampler,
     )
-    is_done = fabric.run(start_ns=0, report=report)
+    is_done = fabric.run(
+        start_ns=0, hang_timeout_ns=settings.hang_timeout_ns, report=report
+    )
     result = _result(
         plan,
         endpoints,

@@ -182,7 +182,11 @@ class VirtualFabric(Wires):
         self._has_failed = False
 
     def run(
-        self, *, start_ns: int, report: Callable[[int], None] | None = None
+        self,
+        *,
+        start_ns: int,
+        hang_timeout_ns: int = NEVER,
+        report: Callable[[int], None] | None = None,
     ) -> bool:
         """Run until every endpoint has finished, and return whether they all did.
 
@@ -192,6 +196,8 @@ class VirtualFabric(Wires):
 
         Args:
             start_ns: Time at which all ranks start.
+            hang_timeout_ns: Time without progress after which the run stops, even if
+                jobs in the background continue.
             report: Function called at intervals with the number of iterations that all
                 ranks have completed.
 
@@ -206,6 +212,8 @@ class VirtualFabric(Wires):
         ]
         # Iterations of the jobs in the background when the current time began.
         since_ns, before = start_ns, [0] * len(background)
+        # Progress of the other jobs at its latest check, and the time of the next one.
+        progress, due_ns = -1, start_ns
         for index, endpoint in enumerate(self._endpoints):
             endpoint.arm(start_ns)
             self._wake(index)
@@ -216,6 +224,11 @@ class VirtualFabric(Wires):
         while self._unfinished and not self._has_failed:
             if not self._steps(_EVENTS_PER_REPORT):
                 return False
+            if background and self.now_ns >= due_ns:
+                found = sum(each.progress_counter() for each in self._endpoints)
+                if found == progress:
+                    return False
+                progress, due_ns = found, self.now_ns + hang_timeout_ns
             if self.now_ns > since_ns:
                 since_ns, before = self.now_ns, [each.iteration for each in background]
             for replay, count in zip(background, before, strict=True):

@@ -303,6 +303,34 @@ def test_background_job_continues_until_the_others_end() -> None:
     assert max(row.start_ns for row in back) > max(row.start_ns for row in front)
 
 
+def test_a_job_that_hangs_ends_despite_jobs_in_the_background() -> None:
+    topology = single_switch(4, 10**9)
+    world = world_group(2)
+    programs = [
+        program(rank, world, [collective("all_to_all", 1 << 14)], job=job)
+        for job in ("front", "back")
+        for rank in range(2)
+    ]
+    plan = make_plan(
+        programs,
+        topology,
+        transport=TransportPlan(retransmit_timeout_ns=0),
+        settings=RunSettings(
+            warmup=0,
+            measured=1,
+            hang_timeout_ns=10**7,
+            jobs=(JobSettings(job="back", is_background=True),),
+            faults=(
+                PacketFault(
+                    action=FaultAction.DROP, packets="last", job="front", nth=1
+                ),
+            ),
+        ),
+    )
+    with pytest.raises(RunFailed, match=r"no operation can proceed.*job front rank"):
+        simulate(plan, topology)
+
+
 def test_injected_faults_are_counted_and_all_data_arrives() -> None:
     faults = (
         PacketFault(action=FaultAction.DROP, nth=2, source=0),
