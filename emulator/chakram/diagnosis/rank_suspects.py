@@ -77,7 +77,8 @@ def odd_ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
     for job in variant.jobs:
         if variant.alone not in (None, job.name):
             continue
-        named = f"{job.name} rank" if len(variant.jobs) > 1 else "rank"
+        is_one = variant.alone is not None or len(variant.jobs) == 1
+        named = "rank" if is_one else f"{job.name} rank"
         alike = grouped((_messages(program), program) for program in job.programs)
         for programs in alike.values():
             ranks = [_Rank(each, _computations(each)) for each in programs]

@@ -183,6 +183,16 @@ def test_evidence_has_undilated_times() -> None:
     assert case.suspect.evidence.startswith(f"computes {format_time(time_ns / 20)} ")
 
 
+@pytest.mark.parametrize(("alone", "place"), [(None, "job rank 0"), ("job", "rank 0")])
+def test_ranks_have_the_name_of_their_job_if_others_run(
+    alone: str | None, place: str
+) -> None:
+    first, *others = programs_of(JOBS["equal ranks"])
+    jobs = Job("job", (slower(first, 1.5), *others)), Job("other", ())
+    found = odd_ranks(cast("Any", Variant(jobs, alone)), first.columns.compute_ns)
+    assert [case.suspect.place for case in found] == [place]
+
+
 def uneven(programs: tuple[RankProgram, ...]) -> list[Any]:
     variant = Variant((Job("job", programs),))
     odd = list(odd_ranks(cast("Any", variant), programs[0].columns.compute_ns))
