@@ -26,6 +26,7 @@ from chakram.analysis.simulation_misfit import (
 from chakram.diagnosis.counted_paths import counted_paths
 from chakram.diagnosis.counterfactual import (
     Assumption,
+    Limit,
     Rerun,
     Variant,
     without_declared_faults,
@@ -130,7 +131,7 @@ class Fit:
     noise: float
     tried: tuple[str, ...]
     simulations: int
-    measured: int
+    measured: Limit
     measured_ns: float
     times_ns: Mapping[int, int]
     late: Mapping[str, float]
@@ -179,9 +180,8 @@ class _Search:
         self._until_s = until_s
         self._search_until_s = now_s + _OF_SEARCH * (until_s - now_s)
         self._null = without_declared_faults(results)
-        experiment = self._null.experiment
         self._runs = SimulatedRuns(
-            results, job, experiment=experiment, until_s=until_s, only=only
+            results, job, base=self._null, until_s=until_s, only=only
         )
         self._waits = generator_waits(results)
         self._noise = median(self._waits.values()) if self._waits else 0.0

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from chakram.analysis.simulation_misfit import (
     Message,
@@ -18,6 +17,7 @@ from chakram.analysis.simulation_misfit import (
 )
 from chakram.diagnosis.counterfactual import (
     Assumption,
+    Limit,
     Rerun,
     Variant,
     recorded_iterations,
@@ -29,11 +29,9 @@ from chakram.diagnosis.run_evidence import (
     simulated_messages,
 )
 from chakram.foundation.errors import ChakramError
+from chakram.foundation.grouping import grouped
 from chakram.roce.constants import NEVER
 from chakram.run_directory.reader import RunResults
-
-if TYPE_CHECKING:
-    from chakram.config.experiment import Experiment
 
 _SEEDS = 3
 """Number of seeds for a simulation with random losses."""
@@ -67,7 +65,7 @@ class SimulatedRuns:
     Args:
         results: Results of the run.
         job: The job to compare. None: all jobs.
-        experiment: The experiment of the run.
+        base: The unchanged run.
         until_s: Value of ``time.monotonic`` after which ``attempt`` gives up.
         only: Numbers of the iterations to compare.  None: all.
     """
@@ -77,7 +75,7 @@ class SimulatedRuns:
         results: RunResults,
         job: str | None,
         *,
-        experiment: Experiment,
+        base: Variant,
         until_s: float,
         only: Collection[int] | None = None,
     ) -> None:
@@ -93,12 +91,14 @@ class SimulatedRuns:
         self._spreads: dict[tuple[bool, tuple[Assumption, ...]], float] = {}
         self.simulations = 1
         self.select(is_intact=False)
-        self.count = 1 + max(map(max, self._numbers)) - experiment.iterations.warmup
+        warmup = base.experiment.iterations.warmup
+        self.count = 1 + max(map(max, self._numbers)) - warmup
         self.few = min(self.count, _ITERATIONS)
-        self._are_alike = _always_meet(experiment)
-        if not self._are_alike:
-            last = max(at for _, at in recorded_iterations(results, None))
-            self.few = self.count = 1 + last - experiment.iterations.warmup
+        self._of_jobs: dict[str, int] | None = None
+        if not _always_meet(base):
+            self.few = self.count
+            of_jobs = grouped(recorded_iterations(results, None))
+            self._of_jobs = {name: 1 + max(at) - warmup for name, at in of_jobs.items()}
 
     def select(self, *, is_intact: bool) -> None:
         """Select the messages to compare: all, or those without retransmissions."""
@@ -122,8 +122,10 @@ class SimulatedRuns:
         jobs = max(len(times_ns[each]) for each in chosen)
         return observed(own, [sum(times_ns[each]) // jobs for each in chosen])
 
-    def iterations(self, variant: Variant) -> int:
+    def iterations(self, variant: Variant) -> Limit:
         """Return the number of measured iterations to simulate."""
+        if self._of_jobs is not None:
+            return self._of_jobs
         return self.count if is_timed(variant.assumed) else self.few
 
     def simulated(self, variant: Variant) -> tuple[Rerun, Halves]:
@@ -135,7 +137,7 @@ class SimulatedRuns:
         measured = self.iterations(variant)
         run = rerun(variant, measured=measured)
         flows, times_ns = simulated_messages(run, self._job)
-        if is_timed(variant.assumed) or not self._are_alike:
+        if is_timed(variant.assumed) or self._of_jobs is not None:
             fitted, judged = (
                 self._observed(flows, times_ns, each) for each in self._numbers
             )
@@ -157,12 +159,14 @@ class SimulatedRuns:
         if key not in self._spreads:
             shown = [
                 self._observed(flows, times_ns, times_ns)
-                for flows, times_ns in self._repeated(variant, self.count)
+                for flows, times_ns in self._repeated(
+                    variant, self._of_jobs or self.count
+                )
             ]
             self._spreads[key] = misfit(*shown) if len(shown) > 1 else 0.0
         return self._spreads[key]
 
-    def _repeated(self, variant: Variant, measured: int) -> Iterator[Messages]:
+    def _repeated(self, variant: Variant, measured: Limit) -> Iterator[Messages]:
         """Yield the messages of simulations with other seeds, if they end."""
         seed = variant.experiment.seed
         for each in range(seed + 1, seed + _SEEDS):
@@ -192,12 +196,11 @@ def is_random(assumed: Iterable[Assumption]) -> bool:
     return any(each.probability for each in assumed)
 
 
-def _always_meet(experiment: Experiment) -> bool:
+def _always_meet(base: Variant) -> bool:
     """Return whether the same jobs run beside each other all the time."""
-    return len(experiment.jobs) < 2 or not (
-        any(
-            job.start_ns or not (job.repeat is None or job.is_background)
-            for job in experiment.jobs
-        )
-        or experiment.arrivals is not None
+    jobs = base.experiment.jobs
+    if base.alone is not None or len(jobs) == 1:
+        return True
+    return base.experiment.arrivals is None and not any(
+        job.start_ns or not (job.repeat is None or job.is_background) for job in jobs
     )
