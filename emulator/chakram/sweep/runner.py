@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import multiprocessing
+import os
 import signal
 import threading
 from collections import deque
@@ -17,7 +18,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -57,9 +58,8 @@ _RESUME = "run the same command again to resume"
 _POLL_S = 0.2
 """Interval in s at which this process checks for results of other processes."""
 
-_TERMINATE_S, _KILL_S = 0.5, 1.8
-"""Times in s after which interrupted processes get SIGTERM and SIGKILL. First they can
-end by themselves, so that they mark their run directories."""
+_KILL_S = 1.8
+"""Time in s in which interrupted simulations mark their run directories."""
 
 
 def shard(runs: Sequence[CellRun], index: int, count: int) -> list[CellRun]:
@@ -268,7 +268,7 @@ class _Share:
 def _run_in_processes(runs: Sequence[CellRun], jobs: int, share: _Share) -> None:
     # Spawn processes instead of forking them, because Arrow and gRPC have threads.
     context = multiprocessing.get_context("spawn")
-    # Ctrl-C signals all processes. Idle ones would print tracebacks.
+    # Simulations handle SIGINT in any case. Other processes would print tracebacks.
     pool = ProcessPoolExecutor(
         min(jobs, len(runs)),
         mp_context=context,
@@ -291,16 +291,13 @@ def _run_in_processes(runs: Sequence[CellRun], jobs: int, share: _Share) -> None
 
 
 def _end_processes(pool: ProcessPoolExecutor) -> None:
-    """End all processes. They may still read traces, or free a large simulation."""
-    timers = [
-        threading.Timer(after_s, end)
-        for process in multiprocessing.active_children()
-        for after_s, end in (
-            (_TERMINATE_S, process.terminate),
-            (_KILL_S, process.kill),
-        )
-    ]
-    for timer in timers:
+    """Interrupt simulations, and kill processes that read traces or free memory."""
+    processes = multiprocessing.active_children()
+    timers = [threading.Timer(_KILL_S, process.kill) for process in processes]
+    for process, timer in zip(processes, timers, strict=True):
+        assert process.pid is not None  # it has started
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGINT)
         timer.start()
     pool.shutdown(wait=True, cancel_futures=True)
     for timer in timers:
