@@ -38,7 +38,7 @@ class RunRequest:
         launch: Options for launching agents. None: they already listen.
         banners: Warnings for readers of the results.
         jobs_file: File with the names of the jobs that may begin iterations, which may
-            change during the run. None, or no names: all jobs.
+            change during the run. None: all jobs.
     """
 
     experiment: Experiment

@@ -188,14 +188,26 @@ class Session:
             self._carry_out(instruction)
         return None
 
-    def _choose(self, path: Path) -> tuple[str, ...]:
-        """Begin iterations only of the jobs in a file, and return their names."""
+    def _choose(self, path: Path, before: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Begin iterations only of the jobs in a file, and return their names.
+
+        A file that is empty, perhaps since it is being written, changes nothing.
+        """
         try:
-            jobs = (*path.read_text("utf-8").split(),)
+            jobs = (*path.read_text("utf-8").split(),) or before
         except (OSError, UnicodeError) as error:
             raise RunFailed(
                 f"file of jobs {path}", f"cannot be read: {error}"
             ) from error
+        known = {
+            rank.program.job for plan in self.plans.values() for rank in plan.ranks
+        }
+        if unknown := [job for job in jobs if job not in known]:
+            raise RunFailed(
+                f"file of jobs {path}",
+                f"names {unknown[0]}, which is not a job of the run",
+                f"choose from {', '.join(sorted(known))}",
+            )
         for client in self.clients.values():
             client.jobs = jobs
         return jobs
@@ -209,7 +221,7 @@ class Session:
         }
         while True:
             await asyncio.sleep(_LOOK_S)
-            before, jobs = jobs, self._choose(path)
+            before, jobs = jobs, self._choose(path, jobs)
             is_told = is_told and jobs == before
             others = {n for n, job in job_of.items() if jobs and job not in jobs}
             if not is_told and {*chain(*self._resting.values())} == others:

@@ -621,30 +621,39 @@ async def test_jobs_of_a_file_are_told_to_agents_and_announced_when_others_rest(
             while not condition():  # noqa: ASYNC110 - a played agent has no event
                 await asyncio.sleep(0.001)
 
+    plan = ring_plan(agent="a")
+    first, second = plan.ranks
+    second = replace(second, program=replace(second.program, job="other"))
+    plans = {"a": replace(plan, ranks=(first, second))}
     agent, watcher = Following("a"), Watcher()
     running = asyncio.create_task(
-        session_of(agent, watcher=watcher, jobs_file=path).run()
+        session_of(agent, watcher=watcher, plans=plans, jobs_file=path).run()
     )
     await until(lambda: "RUNNING" in watcher.told)
     assert "arm ('job',)" in agent.calls
 
     path.write_text("other")
     await until(lambda: agent.jobs == ("other",))
-    report(0)
+    report(1)
     await asyncio.sleep(0.05)
     assert not any(text.startswith("jobs") for text in watcher.told)
-    report(0, 1)
+    report(0)
     await until(lambda: watcher.told[-1] == "jobs other")
 
     # The same jobs as before are announced, too.
-    for text, resting in (("job", ()), ("other", (0, 1)), ("", ())):
+    for text, resting in (("job other", ()), ("other", (0,)), ("job", (1,))):
         count = len(watcher.told)
         path.write_text(text)
         await until(lambda: agent.jobs == tuple(text.split()))  # noqa: B023
         report(*resting)
         await until(lambda: len(watcher.told) > count)  # noqa: B023
-        assert watcher.told[-1] == f"jobs {text}"
+        assert watcher.told[-1] == f"jobs {text.replace(' ', ', ')}"
 
-    path.unlink()
-    with pytest.raises(RunFailed, match=r"file of jobs .* cannot be read"):
+    # It may be about to be written.
+    path.write_text("")
+    await asyncio.sleep(0.1)
+    assert agent.jobs == ("job",)
+
+    path.write_text("none")
+    with pytest.raises(RunFailed, match=r"names none, which is not a job of the run"):
         await running
