@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from chakram.collectives.groups import POINT_TO_POINT
 from chakram.config.transport_checks import check_packet_faults
 from chakram.foundation.errors import PlanError
+from chakram.foundation.grouping import grouped
 from chakram.plan.isolated_collective import job_alone
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
@@ -23,6 +24,7 @@ from chakram.preparation.planning import (
     transport_plan,
 )
 from chakram.preparation.plugin_versions import with_plug_ins
+from chakram.program.columns import COLLECTIVE, RECEIVE, SEND
 from chakram.settings.located_errors import report
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from chakram.plan.queue_pairs import QueuePairLayout
     from chakram.plan.transport import TransportPlan
     from chakram.preparation.job_loading import LoadedJob
+    from chakram.program.operations import RankProgram
     from chakram.topology.topology import Topology
 
 
@@ -144,19 +147,24 @@ class ResolvedRun:
         """Refuse background jobs that would repeat forever at one time."""
         settings = plan.agents[0].settings
         for job in self.jobs:
-            ranks = (each for each in plan.ranks() if each.program.job == job.name)
+            own = settings.of(job.name)
             if (
-                settings.of(job.name).is_background
-                and settings.of(job.name).order == "dependencies"
-                and not settings.gap_ns
-                and job.placement.local_rate_bps == 0
-                and not any(each.columns.compute_ns for each in job.programs)
-                and len({hosts[rank.port] for rank in ranks}) == 1
+                not own.is_background
+                or own.order != "dependencies"
+                or settings.gap_ns
+                or job.placement.local_rate_bps != 0
             ):
+                continue
+            programs_of = grouped(
+                (hosts[rank.port], rank.program)
+                for rank in plan.ranks()
+                if rank.program.job == job.name
+            )
+            if any(map(_takes_no_time, programs_of.values())):
                 raise PlanError(
                     f"job {job.name}",
-                    "repeats until others end, but takes no time: its messages stay "
-                    "within one host, and it does not compute",
+                    "repeats until others end, but takes no time on a host: there, its "
+                    "messages stay within the host, and it does not compute",
                     "set placement.local_rate, a number of repetitions, or "
                     "placement.same_host: fabric",
                 )
@@ -175,6 +183,21 @@ class ResolvedRun:
         mistakes = list(check_packet_faults(faults, ranks_of, groups_of))
         if mistakes:
             raise report(self.experiment.name, mistakes, lambda _: None)
+
+
+def _takes_no_time(programs: Sequence[RankProgram]) -> bool:
+    """Return whether the ranks of a host do not compute or send to other hosts."""
+    partners: set[int] = set()
+    for program in programs:
+        columns = program.columns
+        if columns.compute_ns:
+            return False
+        for row in columns.rows_of(COLLECTIVE):
+            partners.update(program.groups[columns.targets[row]].ranks)
+        for row in columns.rows_of(SEND, RECEIVE):
+            partners.add(program.peers[columns.targets[row]])
+    # Idle ranks do not repeat.
+    return bool(partners) and partners <= {program.rank for program in programs}
 
 
 def resolve(experiment: Experiment, jobs: Sequence[LoadedJob] = ()) -> ResolvedRun:

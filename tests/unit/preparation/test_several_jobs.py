@@ -117,6 +117,32 @@ def test_at_least_one_job_must_end() -> None:
         parse_experiment(text)
 
 
+PAIRS = """\
+version: 1
+name: pairs
+jobs:
+  - {name: front, trace: {synth: incast, ranks: 2}}
+  - name: back
+    trace: {synth: collectives, ranks: 4, streams: [{op: all_reduce, members: 2}]}
+    compute: {from: none}
+    placement: {ranks_per_port: 2, same_host: skip, first_port: 0}
+    repeat: until_others_end
+iterations: {sync: free}
+fabric: {kind: loopback, ports: 2}
+"""
+
+
+def test_hosts_of_a_background_job_must_let_time_pass() -> None:
+    def planned(text: str) -> None:
+        experiment = parse_experiment(text)
+        planned_run(experiment, load_jobs(experiment), "r")
+
+    with pytest.raises(PlanError, match="takes no time on a host"):
+        planned(PAIRS)
+    planned(PAIRS.replace("members: 2", "members: 4"))  # over both hosts
+    planned(PAIRS.replace("sync: free", "sync: barrier"))
+
+
 def test_a_background_job_that_takes_no_time_is_refused() -> None:
     def planned(text: str) -> None:
         experiment = parse_experiment(text)
