@@ -238,6 +238,20 @@ def test_cost_model_of_astra_sim_gives_other_times(tmp_path: Path) -> None:
     assert sum(times[2]) < sum(times[1]) < sum(times[3])
 
 
+def test_links_count_the_messages_of_every_cost_model(tmp_path: Path) -> None:
+    aware, unaware = (
+        simulated(
+            tmp_path,
+            fabric__topology="{single_switch: {hosts: 4}}",
+            fabric__links="{host: {rate: 1Gbit}}",
+            simulation__cost_model=model,
+        ).links()
+        for model in (AWARE, "astra-sim-unaware")
+    )
+    assert all(each.bytes for each in aware)
+    assert [each.bytes for each in aware] == [each.bytes for each in unaware]
+
+
 def test_a_dilation_multiplies_all_times_of_astra_sim(tmp_path: Path) -> None:
     plain, dilated = (
         simulated(

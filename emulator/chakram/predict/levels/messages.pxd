@@ -42,6 +42,7 @@ cdef class MessageLevel(Traffic):
     cdef long long[::1] _distances
     cdef long long[::1] _reached
     cdef dict _paths
+    cdef dict _crossed
 
     @cython.locals(
         row="Py_ssize_t", router="Py_ssize_t", count="Py_ssize_t", first="Py_ssize_t",

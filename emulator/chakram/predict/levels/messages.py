@@ -144,6 +144,8 @@ class MessageLevel(Traffic):
         self._distances = array("q", bytes(8 * room))
         self._reached = array("q", bytes(8 * room))
         self._paths: dict[tuple[int, int, int], int] = {}
+        # Messages on dedicated paths, by source, target and size class.
+        self._crossed: dict[tuple[int, int, int], int] = {}
 
     def add_local_line(self, rate_bps: int | None) -> int:
         """Add a line for messages within a host and return its number.
@@ -163,6 +165,9 @@ class MessageLevel(Traffic):
             self._links[number * _LINK + _CARRIED]
             for number in range(len(self._network.links))
         ]
+        for (source, target, size), count in self._crossed.items():
+            for link in self._network.path(source, target):
+                carried[link] += count * self._wire[size]
         if self.is_folded:
             # The links of all hosts carry as much as those of the simulated one.
             return [max(carried)] * len(carried)
@@ -289,6 +294,7 @@ class MessageLevel(Traffic):
             self._enter(slot, self._hosts[source * _WHERE + _UP])
 
     def _path_ns(self, source: int, target: int, size: int) -> int:
+        """Count a message on a dedicated path and return its time."""
         key = (source, target, size)
         known = self._paths.get(key)
         if known is None:
@@ -297,6 +303,7 @@ class MessageLevel(Traffic):
             ]
             known = self._times.path_ns(links, self._classes[size])
             self._paths[key] = known
+        self._crossed[key] = self._crossed.get(key, 0) + 1
         return known
 
     def _next_link(self, source: int, target: int, router: int) -> int:
