@@ -149,14 +149,24 @@ class RunSettings:
         return self.warmup + self.measured
 
     def with_iterations(self, warmup: int | None, measured: int | None) -> RunSettings:
-        """Return these settings with other iteration counts. None keeps a count."""
-        if warmup is None and measured is None:
-            return self
+        """Return these settings with other iteration counts. None keeps a count.
+
+        All jobs get the number of measured iterations, but keep their own otherwise.
+        """
+        more = 0 if warmup is None else warmup - self.warmup
         return replace(
             self,
-            warmup=self.warmup if warmup is None else warmup,
+            warmup=self.warmup + more,
             measured=self.measured if measured is None else measured,
-            jobs=tuple(replace(job, iterations=None) for job in self.jobs),
+            jobs=tuple(
+                replace(
+                    job,
+                    iterations=None
+                    if measured is not None or job.iterations is None
+                    else job.iterations + more,
+                )
+                for job in self.jobs
+            ),
         )
 
     def of(self, job: str) -> JobSettings:

@@ -84,6 +84,9 @@ transport: {congestion_control: fixed_rate}
 """
 
 
+UNEQUAL_JOBS = TWO_JOBS.replace("until_others_end", "9")
+
+
 INCAST = """
 version: 1
 name: incast
@@ -125,7 +128,7 @@ transport:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", [TWO_JOBS, INCAST, SLOWED])
+@pytest.mark.parametrize("text", [TWO_JOBS, UNEQUAL_JOBS, INCAST, SLOWED])
 def test_all_iterations_are_predicted_if_they_differ(text: str) -> None:
     experiment = parse_experiment(text)
     topology = experiment.fabric.to_topology(experiment.fabric.nports or 8)
