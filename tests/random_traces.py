@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["RandomJob", "random_jobs"]
+__all__ = ["RandomJob", "copies", "random_jobs"]
 
 _OPS = [CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_GATHER, CollectiveOp.ALL_TO_ALL]
 
@@ -113,6 +113,30 @@ def random_jobs(
             rows[rank].append(row)
     shuffled = [draw(st.permutations(mine)) for mine in rows]
     return RandomJob(graphs=job(*shuffled), groups=groups)
+
+
+def copies(one: RandomJob, count: int) -> RandomJob:
+    """Return several copies of a job, as one job whose copies share no group."""
+    graphs: dict[int, TraceGraph] = {}
+    groups: dict[str, ProcessGroup] = {}
+    for copy in range(count):
+        first = copy * len(one.graphs)
+        for name, group in one.groups.items():
+            ranks = tuple(rank + first for rank in group.ranks)
+            groups[f"{name}{copy}"] = ProcessGroup(name=f"{name}{copy}", ranks=ranks)
+        for rank, graph in one.graphs.items():
+            nodes = map(graph.node, graph.communication())
+            graphs[rank + first] = graph.replica(
+                rank + first,
+                group_names={name: f"{name}{copy}" for name in one.groups},
+                messages={
+                    node.position: (node.peer + first, node.tag or 0)
+                    for node in nodes
+                    if node.peer is not None
+                },
+                splits={},
+            )
+    return RandomJob(graphs=graphs, groups=groups)
 
 
 def mean_size(points: Sequence[tuple[int, float]]) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from chakram.foundation.errors import MatchingError
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
-from tests.random_traces import RandomJob, random_jobs
+from tests.random_traces import RandomJob, copies, random_jobs
 
 options = st.builds(
     LoweringOptions,
@@ -95,6 +96,30 @@ def test_barrier_follows_everything(random_job: RandomJob) -> None:
             last = len(program.operations) - 1
             in_program = ancestors([each.dependencies for each in program.operations])
             assert in_program[last] == set(range(last))
+
+
+@given(random_jobs(distinct=False), st.sampled_from(["serial", "overlap"]))
+def test_copies_of_a_job_lower_to_copies_of_its_programs(
+    one: RandomJob, ordering: str
+) -> None:
+    how = LoweringOptions(ordering=ordering, sync_barrier=False)
+    many = copies(one, 6)
+    try:
+        programs = lower_job("j", one.graphs, one.groups, how).programs
+    except MatchingError:
+        with pytest.raises(MatchingError):
+            lower_job("j", many.graphs, many.groups, how)
+        return
+    lowered = lower_job("j", many.graphs, many.groups, how).programs
+    assert check_job(lowered) == []
+    for program in lowered:
+        copy, rank = divmod(program.rank, len(programs))
+        assert program.columns == programs[rank].columns
+        first = copy * len(programs)
+        assert program.peers == tuple(each + first for each in programs[rank].peers)
+        assert [each.name for each in program.groups] == [
+            f"{each.name}{copy}" for each in programs[rank].groups
+        ]
 
 
 def ancestors(dependencies: list) -> list[set[int]]:

@@ -43,6 +43,7 @@ from chakram.program.columns import (
 )
 from chakram.program.matching import (
     CollectiveId,
+    Collectives,
     Matching,
     MessageId,
     match_ranks,
@@ -279,7 +280,6 @@ class _Rank:
         collectives: Group place and number of each collective, by position.
         messages: Peer place and number of each message, by position.
         groups: The groups of the rank.
-        peers: The peers of the rank.
         slot_order: Positions in the order of the communication slot, if there is one.
     """
 
@@ -287,7 +287,6 @@ class _Rank:
     collectives: dict[int, tuple[int, int]]
     messages: dict[int, tuple[int, int]]
     groups: tuple[ProcessGroup, ...]
-    peers: tuple[int, ...]
     slot_order: Sequence[int]
 
 
@@ -313,6 +312,8 @@ class _Lowering:
         self._times = ComputeTimes(options)
         self._listed: dict[tuple[object, ...], ListedAlgorithm] = {}
         self._known: dict[bytes, _Alike] = {}
+        # The same by a key without the numbers of all collectives, if it is known.
+        self._alike: dict[object, _Alike] = {}
 
     def warnings(self) -> list[str]:
         """Return the warnings about the programs of all ranks."""
@@ -331,26 +332,67 @@ class _Lowering:
         messages: Mapping[int, MessageId],
     ) -> RankProgram:
         """Return the program of one rank."""
-        identities = self.ordering.collectives[graph.rank]
-        used = {identity.group for identity in identities.values()}
+        collectives = self.ordering.collectives
+        if isinstance(collectives, Collectives):
+            used = {*collectives.of_rank[graph.rank]}
+        else:
+            used = {each.group for each in collectives[graph.rank].values()}
         if self._with_barrier:
             used.add(WORLD)
         groups = tuple(self.groups[name] for name in sorted(used))
-        place_of = {group.name: place for place, group in enumerate(groups)}
         peers = {peer: None for peer, _ in messages.values()}
         peer_of = {peer: place for place, peer in enumerate(peers)}
+        numbered = {
+            position: (peer_of[peer], number)
+            for position, (peer, number) in messages.items()
+        }
+        key: object = None
+        if isinstance(collectives, Collectives) and not (
+            self._uneven or self.slot_orders
+        ):
+            lists = collectives.of_rank[graph.rank]
+            key = (
+                graph.digest(),
+                tuple(
+                    (len(each.ranks), each.name == WORLD, id(lists.get(each.name)))
+                    for each in groups
+                ),
+                tuple(numbered.items()),
+            )
+        splits: tuple[RankSplits, ...] = ()
+        alike = self._alike.get(key)
+        if alike is None:
+            alike, splits = self._work(graph, order, groups, numbered)
+            if key is not None:
+                self._alike[key] = alike
+        return RankProgram(
+            job=self.job_name,
+            rank=graph.rank,
+            groups=groups,
+            columns=alike.columns,
+            peers=tuple(peers),
+            splits=splits,
+            algorithms=alike.algorithms,
+        )
+
+    def _work(
+        self,
+        graph: TraceGraph,
+        order: Sequence[int],
+        groups: tuple[ProcessGroup, ...],
+        messages: dict[int, tuple[int, int]],
+    ) -> tuple[_Alike, tuple[RankSplits, ...]]:
+        """Return what a rank shares with others, and its own splits."""
+        identities = self.ordering.collectives[graph.rank]
+        place_of = {group.name: place for place, group in enumerate(groups)}
         rank = _Rank(
             graph=graph,
             collectives={
                 position: (place_of[group], number)
                 for position, (group, number) in identities.items()
             },
-            messages={
-                position: (peer_of[peer], number)
-                for position, (peer, number) in messages.items()
-            },
+            messages=messages,
             groups=groups,
-            peers=tuple(peers),
             slot_order=self.slot_orders.get(graph.rank, ()),
         )
         uneven = {
@@ -362,22 +404,15 @@ class _Lowering:
         alike = self._known.get(key)
         if alike is None:
             alike = self._known[key] = self._lower(rank, order, uneven)
-        return RankProgram(
-            job=self.job_name,
-            rank=graph.rank,
-            groups=groups,
-            columns=alike.columns,
-            peers=rank.peers,
-            splits=tuple(
-                self._splits(
-                    uneven[position].rows,
-                    algorithm,
-                    groups[rank.collectives[position][0]].position(graph.rank),
-                )
-                for position, algorithm in alike.uneven
-            ),
-            algorithms=alike.algorithms,
+        splits = (
+            self._splits(
+                uneven[position].rows,
+                algorithm,
+                groups[rank.collectives[position][0]].position(graph.rank),
+            )
+            for position, algorithm in alike.uneven
         )
+        return alike, tuple(splits)
 
     def _digest(self, rank: _Rank, uneven: Mapping[int, _Uneven]) -> bytes:
         """Return a digest that is equal only for ranks with the same columns."""

@@ -35,7 +35,7 @@ _SHOWN_OF_MEMBER = 8
 _Key: TypeAlias = tuple[int, int, int, str, int]
 
 
-class _Columns(NamedTuple):
+class GroupColumns(NamedTuple):
     """Columns that must be equal on all members: operation, size and root."""
 
     ops: array[int]
@@ -49,6 +49,7 @@ def match_group(
     positions_of: Mapping[int, Sequence[int]],
     faults: Disagreements,
     warnings: list[str],
+    alike: dict[tuple[bytes, int, int], GroupColumns],
 ) -> dict[int, Sequence[int]] | None:
     """Return the collectives of each member, in an order in which equal indices match.
 
@@ -58,6 +59,8 @@ def match_group(
         positions_of: The collectives of the group's members, in each member's order.
         faults: Collects disagreements.
         warnings: Collects warnings about the match.
+        alike: Columns by shape, identity of the positions and size of the group, which
+            this function completes. Ranks of one shape share their positions.
 
     Returns:
         Positions by rank, or None if the members disagree.
@@ -65,10 +68,15 @@ def match_group(
     members = {rank: positions_of.get(rank, ()) for rank in group.ranks}
     uneven = _has_splits(graphs, members)
     known = faults.total
-    columns = {
-        rank: _columns(graphs[rank], group, positions, faults, uneven=uneven)
-        for rank, positions in members.items()
-    }
+    columns: dict[int, GroupColumns] = {}
+    for rank, positions in members.items():
+        which = graphs[rank].shape(), id(positions), len(members)
+        found = None if uneven else alike.get(which)
+        if found is None:
+            found = _columns(graphs[rank], group, positions, faults, uneven=uneven)
+            if not uneven and faults.total == known:
+                alike[which] = found
+        columns[rank] = found
     if faults.total > known:
         return None
     first, *others = group.ranks
@@ -114,8 +122,8 @@ def _columns(
     faults: Disagreements,
     *,
     uneven: bool,
-) -> _Columns:
-    columns = _Columns(array("b"), array("q"), array("q"))
+) -> GroupColumns:
+    columns = GroupColumns(array("b"), array("q"), array("q"))
     nranks = len(group.ranks)
     for position in positions:
         op, size_bytes = graph.op(position), graph.comm_bytes(position)
@@ -139,7 +147,9 @@ def _columns(
     return columns
 
 
-def _keys(graph: TraceGraph, positions: Sequence[int], columns: _Columns) -> list[_Key]:
+def _keys(
+    graph: TraceGraph, positions: Sequence[int], columns: GroupColumns
+) -> list[_Key]:
     """Return a key for each collective, numbering collectives with equal properties."""
     seen: Counter[tuple[int, int, int, str]] = Counter()
     keys: list[_Key] = []
@@ -155,7 +165,7 @@ def _disagree(
     graphs: Mapping[int, TraceGraph],
     group: ProcessGroup,
     members: Mapping[int, Sequence[int]],
-    columns: Mapping[int, _Columns],
+    columns: Mapping[int, GroupColumns],
     first: int,
     second: int,
     faults: Disagreements,

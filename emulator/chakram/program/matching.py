@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -35,11 +35,13 @@ from chakram.foundation.errors import MatchingError
 from chakram.program.match_collectives import (
     SAME_RUN,
     Disagreements,
+    GroupColumns,
     match_group,
     match_splits,
     members_text,
 )
 from chakram.trace.node import NodeKind
+from chakram.trace.shared_columns import once_per_shape
 
 if TYPE_CHECKING:
     from chakram.collectives.split_sizes import Splits
@@ -67,6 +69,55 @@ class MessageId(NamedTuple):
 
     peer: int
     number: int
+
+
+class Collectives(Mapping[int, Mapping[int, CollectiveId]]):
+    """Identities of every rank's collectives by position, created when used.
+
+    Few of them are used if most ranks are alike.
+
+    Args:
+        ranks: All ranks.
+        positions: Positions of the collectives of every group, by name and rank, in
+            order of their numbers. Ranks of one shape mostly share them.
+
+    Attributes:
+        positions: As above.
+        of_rank: The same positions by rank, then by name of the group.
+    """
+
+    def __init__(
+        self,
+        ranks: Iterable[int],
+        positions: Mapping[str, Mapping[int, Sequence[int]]],
+    ) -> None:
+        self.positions = positions
+        self.of_rank: dict[int, dict[str, Sequence[int]]] = {each: {} for each in ranks}
+        for name, of_group in positions.items():
+            for rank, own in of_group.items():
+                if own:
+                    self.of_rank[rank][name] = own
+        self._created: dict[int, dict[int, CollectiveId]] = {}
+        # Members share the identity objects, which need most of the memory.
+        self._identities: dict[str, list[CollectiveId]] = {}
+
+    def __getitem__(self, rank: int) -> Mapping[int, CollectiveId]:
+        created = self._created.get(rank)
+        if created is None:
+            created = self._created[rank] = {}
+            for name, own in self.of_rank[rank].items():
+                if name not in self._identities:
+                    self._identities[name] = [
+                        CollectiveId(name, number) for number in range(len(own))
+                    ]
+                created.update(zip(own, self._identities[name], strict=True))
+        return created
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.of_rank)
+
+    def __len__(self) -> int:
+        return len(self.of_rank)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,22 +189,21 @@ def _match(
     found = _Communication(graphs, groups, faults)
     for rank, order in orders.items():
         found.add_rank(graphs[rank], order)
-    collectives: dict[int, dict[int, CollectiveId]] = {rank: {} for rank in orders}
     messages: dict[int, dict[int, MessageId]] = {rank: {} for rank in orders}
     warnings: list[str] = []
     splits: dict[CollectiveId, tuple[Splits, ...]] = {}
+    positions_of: dict[str, dict[int, Sequence[int]]] = {}
+    alike: dict[tuple[bytes, int, int], GroupColumns] = {}
     for name in sorted(found.collectives):
         group = found.used[name]
-        numbered = match_group(graphs, group, found.collectives[name], faults, warnings)
+        numbered = match_group(
+            graphs, group, found.collectives[name], faults, warnings, alike
+        )
         if numbered is None:
             continue
-        # Members share the identity objects, which need most of the memory.
-        first = numbered[group.ranks[0]]
-        identities = [CollectiveId(name, number) for number in range(len(first))]
+        positions_of[name] = numbered
         for number, rows in match_splits(graphs, group, numbered, faults).items():
-            splits[identities[number]] = rows
-        for rank, positions in numbered.items():
-            collectives[rank].update(zip(positions, identities, strict=True))
+            splits[CollectiveId(name, number)] = rows
     for src, dst in sorted(found.sends.keys() | found.receives.keys()):
         pairs = _match_messages(
             graphs[src],
@@ -168,14 +218,14 @@ def _match(
     return Matching(
         groups=found.used,
         orders=orders,
-        collectives=collectives,
+        collectives=Collectives(orders, positions_of),
         messages=messages,
         splits=splits,
         warnings=tuple(warnings),
     )
 
 
-@dataclass(slots=True)
+@dataclass
 class _Communication:
     """The communication of all ranks, in the order of each rank.
 
@@ -199,26 +249,28 @@ class _Communication:
     # Groups known to be valid. Thousands of ranks may name the same group.
     _whole: dict[str | None, ProcessGroup] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._sequence = once_per_shape(_sequence)
+
     def add_rank(self, graph: TraceGraph, order: Sequence[int]) -> None:
         """Add the nodes of one rank."""
-        kinds = graph.kinds()
-        # By group name in the nodes: the array for positions, or None for an invalid
-        # group.
-        of_group: dict[str | None, array[int] | None] = {}
-        for position in order:
-            kind = kinds[position]
-            if kind == NodeKind.COLLECTIVE:
-                name = graph.group(position)
-                if name not in of_group:
-                    of_group[name] = self._positions(graph, position)
-                positions = of_group[name]
-                if positions is not None:
-                    positions.append(position)
-            elif kind in (NodeKind.SEND, NodeKind.RECEIVE):
-                self._add_message(graph, position, sends=kind == NodeKind.SEND)
+        for position, of_group in self._sequence(graph):
+            if of_group is None:
+                sends = graph.kind(position) is NodeKind.SEND
+                self._add_message(graph, position, sends=sends)
+                continue
+            group = self._group(graph, position)
+            if group is None:
+                continue
+            self.used[group.name] = group
+            of_rank = self.collectives.setdefault(group.name, {})
+            if graph.rank in of_rank:  # the rank has two names for the group
+                both = {*of_rank[graph.rank], *of_group}
+                of_group = array("i", filter(both.__contains__, order))
+            of_rank[graph.rank] = of_group
 
-    def _positions(self, graph: TraceGraph, position: int) -> array[int] | None:
-        """Return the array for a rank's collectives of a group, or None if invalid."""
+    def _group(self, graph: TraceGraph, position: int) -> ProcessGroup | None:
+        """Return the group of a collective, or None if it is invalid."""
         try:
             name = graph.group(position)
             whole = self._whole.get(name)
@@ -228,9 +280,7 @@ class _Communication:
             if self.faults.takes_one_more():
                 self.faults.add(error)
             return None
-        self.used[group.name] = group
-        of_rank = self.collectives.setdefault(group.name, {})
-        return of_rank.setdefault(graph.rank, array("i"))
+        return group
 
     def _add_message(self, graph: TraceGraph, position: int, *, sends: bool) -> None:
         try:
@@ -242,6 +292,28 @@ class _Communication:
         ends = (graph.rank, peer) if sends else (peer, graph.rank)
         tags = (self.sends if sends else self.receives).setdefault(ends, {})
         tags.setdefault(tag, array("i")).append(position)
+
+
+def _sequence(graph: TraceGraph) -> list[tuple[int, array[int] | None]]:
+    """Return the messages and the groups of collectives, in order of their first nodes.
+
+    Each entry is the position of a node, and all positions of its group, or None if the
+    node is a message.
+    """
+    found: list[tuple[int, array[int] | None]] = []
+    of_group: dict[int, array[int]] = {}
+    kinds = graph.kinds()
+    for position in graph.topological_order():
+        kind = kinds[position]
+        if kind == NodeKind.COLLECTIVE:
+            number = graph.group_number(position)
+            if number not in of_group:
+                of_group[number] = array("i")
+                found.append((position, of_group[number]))
+            of_group[number].append(position)
+        elif kind in (NodeKind.SEND, NodeKind.RECEIVE):
+            found.append((position, None))
+    return found
 
 
 def _group_of(
@@ -381,6 +453,22 @@ def without_zero_time(
 
     These are collectives of a single rank, and operations outside *select*.
     """
+    own = matching.collectives
+    if select is None and isinstance(own, Collectives):
+        positions = {
+            name: of_group
+            for name, of_group in own.positions.items()
+            if len(matching.groups[name].ranks) > 1
+        }
+        return replace(
+            matching,
+            collectives=Collectives(own, positions),
+            splits={
+                identity: rows
+                for identity, rows in matching.splits.items()
+                if identity.group in positions
+            },
+        )
 
     def kept(identity: CollectiveId, rank: int, position: int) -> bool:
         if len(matching.groups[identity.group].ranks) == 1:

@@ -22,16 +22,19 @@ import itertools
 import operator
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise, repeat
 from typing import NoReturn, TypeAlias
 
 from chakram.foundation.errors import MatchingError
-from chakram.program.matching import CollectiveId, Matching
+from chakram.program.matching import CollectiveId, Collectives, Matching
 from chakram.trace.graph import TraceGraph
 from chakram.trace.graph_index import grouped, topological_order
 from chakram.trace.node import NodeKind
+
+_LEAST_ALIKE = 4
+"""Average number of ranks of a shape from which on they are checked together."""
 
 _SHOWN_NODES = 6
 """Maximum number of nodes of a cycle that an error shows."""
@@ -54,11 +57,7 @@ class MergedGraph:
         self._graphs = graphs
         self._matching = matching
         self._identities: list[CollectiveId] = sorted(
-            {
-                identity
-                for collectives in matching.collectives.values()
-                for identity in collectives.values()
-            }
+            set().union(*(each.values() for each in matching.collectives.values()))
         )
         self._ranks = list(matching.orders)
         # By index of a rank: the node of its position 0.
@@ -86,19 +85,10 @@ class MergedGraph:
 
     def _add_messages(self) -> None:
         base_of = dict(zip(self._ranks, self._bases, strict=True))
-        receives: dict[tuple[int, int, int], int] = {}
-        for rank, messages in self._matching.messages.items():
-            for position, (peer, number) in messages.items():
-                if self._graphs[rank].kind(position) == NodeKind.RECEIVE:
-                    receives[peer, rank, number] = base_of[rank] + position
-        for rank, messages in self._matching.messages.items():
-            for position, (peer, number) in messages.items():
-                if self._graphs[rank].kind(position) == NodeKind.SEND:
-                    send = base_of[rank] + position
-                    receive = receives[rank, peer, number]
-                    self._messages.append((send, receive))
-                    self._before.append(send)
-                    self._after.append(receive)
+        for send, receive in _message_nodes(self._graphs, self._matching, base_of):
+            self._messages.append((send, receive))
+            self._before.append(send)
+            self._after.append(receive)
 
     def chains(self) -> dict[str, list[int]]:
         """Return the nodes of the collectives of every group, in order."""
@@ -282,6 +272,70 @@ class MergedGraph:
         return f"collective {number} of process group {group!r} ({text})"
 
 
+def _message_nodes(
+    graphs: Mapping[int, TraceGraph], matching: Matching, base_of: Mapping[int, int]
+) -> Iterator[tuple[int, int]]:
+    """Yield the nodes of each send and its receive, given the first node of ranks."""
+    receives: dict[tuple[int, int, int], int] = {}
+    for rank, messages in matching.messages.items():
+        for position, (peer, number) in messages.items():
+            if graphs[rank].kind(position) == NodeKind.RECEIVE:
+                receives[peer, rank, number] = base_of[rank] + position
+    for rank, messages in matching.messages.items():
+        for position, (peer, number) in messages.items():
+            if graphs[rank].kind(position) == NodeKind.SEND:
+                yield base_of[rank] + position, receives[rank, peer, number]
+
+
+def _never_circular(graphs: Mapping[int, TraceGraph], matching: Matching) -> bool:
+    """Return whether ranks never wait in a circle. False can also mean: unclear.
+
+    Here, nodes at one position of all ranks of a shape are one node. Every cycle of
+    single nodes is a cycle of these nodes, too.
+    """
+    firsts = {graph.shape(): graph for graph in graphs.values()}
+    collectives = matching.collectives
+    if _LEAST_ALIKE * len(firsts) > len(graphs) or not isinstance(
+        collectives, Collectives
+    ):
+        return False
+    base_of_shape: dict[bytes, int] = {}
+    before, after, count = array("i"), array("i"), 0
+    for shape, graph in firsts.items():
+        base_of_shape[shape] = count
+        for position in range(len(graph)):
+            for dependency in graph.dependencies(position):
+                before.append(count + dependency)
+                after.append(count + position)
+        count += len(graph)
+    base_of = {rank: base_of_shape[graph.shape()] for rank, graph in graphs.items()}
+    merged_into = list(range(count))
+
+    def merged(node: int) -> int:
+        while merged_into[node] != node:
+            merged_into[node] = node = merged_into[merged_into[node]]
+        return node
+
+    known: set[frozenset[tuple[int, int]]] = set()
+    for positions_of in collectives.positions.values():
+        lists = {(base_of[rank], id(own)): own for rank, own in positions_of.items()}
+        if (key := frozenset(lists)) in known:
+            continue
+        known.add(key)
+        nodes = [[base + at for at in own] for (base, _), own in lists.items()]
+        for own in nodes[1:]:
+            for node, first in zip(own, nodes[0], strict=True):
+                merged_into[merged(node)] = merged(first)
+        before.extend(nodes[0][:-1])
+        after.extend(nodes[0][1:])
+    for send, receive in set(_message_nodes(graphs, matching, base_of)):
+        before.append(send)
+        after.append(receive)
+    edges = array("i", map(merged, after)), array("i", map(merged, before))
+    order, _ = topological_order(array("Q", range(count)), *grouped(*edges, count))
+    return len(order) == count
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordering:
     """The order of collectives within their groups.
@@ -312,13 +366,16 @@ def order_collectives(
         MatchingError: If the ranks would deadlock even without any order. The error
             shows the nodes of the cycle.
     """
+    in_order = Ordering(
+        collectives=matching.collectives, chained=not overlap, warnings=()
+    )
+    if _never_circular(graphs, matching):
+        return in_order
     merged = MergedGraph(graphs, matching)
     chains = {} if overlap else merged.chains()
     left = merged.on_cycles(chains.values())
     if not left:
-        return Ordering(
-            collectives=matching.collectives, chained=not overlap, warnings=()
-        )
+        return in_order
     broken = {
         group
         for group, chain in chains.items()

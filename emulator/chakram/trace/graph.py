@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from chakram.collectives.ops import CollectiveOp
@@ -25,6 +25,23 @@ _KINDS = tuple(NodeKind)
 _COMMUNICATION_NUMBERS = frozenset(
     map(int, (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE))
 )
+
+SHAPE = (
+    "node_ids",
+    "kinds",
+    "name_numbers",
+    "num_ops",
+    "tensor_bytes",
+    "streams",
+    "comm_rows",
+    "ops",
+    "comm_bytes",
+    "groups",
+    "tags",
+    "roots",
+    "split_positions",
+)
+"""The columns that are equal for graphs of equal shape, as are their names of nodes."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -48,6 +65,8 @@ class TraceGraph:
     targets: array[int]
     target_ends: array[int]
     order: array[int] | None = None
+    _shape: bytes | None = field(default=None, init=False)
+    _digest: bytes | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -146,9 +165,13 @@ class TraceGraph:
 
     def group(self, position: int) -> str | None:
         """Return the name of the node's process group, or None if none is stated."""
-        row = self.columns.comm_rows[position]
-        number = ABSENT if row == ABSENT else self.columns.groups[row]
+        number = self.group_number(position)
         return None if number == ABSENT else self.columns.group_names[number]
+
+    def group_number(self, position: int) -> int:
+        """Return the index of the node's group in the names, or ``ABSENT``."""
+        row = self.columns.comm_rows[position]
+        return ABSENT if row == ABSENT else self.columns.groups[row]
 
     def dependencies(self, position: int) -> Sequence[int]:
         """Return the positions of the nodes that must end before this one starts."""
@@ -215,41 +238,35 @@ class TraceGraph:
         starts_ns = [self.start_ns(position) or 0 for position in range(len(self))]
         order = sorted(range(len(self)), key=lambda at: (starts_ns[at], node_ids[at]))
         no_ends = array("q", bytes(8 * (len(self) + 1)))
-        return replace(
+        ordered = replace(
             self, targets=array("i"), target_ends=no_ends, order=array("i", order)
         )
+        ordered._shape = _digest_of(ordered.shape(), array("i", order))
+        return ordered
+
+    def shape(self) -> bytes:
+        """Return a digest that is equal for graphs that differ only in some values.
+
+        These are rank, source, group names, message peers, split bytes, operator types,
+        file offsets, and times, unless these determine the order.
+        """
+        if self._shape is None:
+            columns = self.columns
+            self._shape = _digest_of(
+                *(getattr(columns, name) for name in SHAPE),
+                *columns.names.columns(),
+                self.targets,
+                self.target_ends,
+            )
+        return self._shape
 
     def digest(self) -> bytes:
-        """Return a digest that is equal for ranks with the same work.
-
-        The digest does not cover group names, message peers, split bytes, operator
-        types or file offsets.
-        """
-        columns = self.columns
-        found = blake2b(digest_size=16)
-        for column in (
-            columns.node_ids,
-            columns.kinds,
-            columns.name_numbers,
-            *columns.names.columns(),
-            columns.durations_ns,
-            columns.num_ops,
-            columns.tensor_bytes,
-            columns.starts_ns,
-            columns.streams,
-            columns.comm_rows,
-            columns.ops,
-            columns.comm_bytes,
-            columns.groups,
-            columns.tags,
-            columns.roots,
-            columns.split_positions,
-            self.targets,
-            self.target_ends,
-        ):
-            found.update(b"%d " % len(column))
-            found.update(column)
-        return found.digest()
+        """Return a digest that is equal for graphs of equal shape with equal times."""
+        if self._digest is None:
+            self._digest = _digest_of(
+                self.shape(), self.columns.durations_ns, self.columns.starts_ns
+            )
+        return self._digest
 
     def replica(
         self,
@@ -322,3 +339,11 @@ class TraceGraph:
             seen.add(position)
             position = next(d for d in self.dependencies(position) if missing[d])
         return position
+
+
+def _digest_of(*columns: bytes | bytearray | array[int]) -> bytes:
+    found = blake2b(digest_size=16)
+    for column in columns:
+        found.update(b"%d " % len(column))
+        found.update(column)
+    return found.digest()

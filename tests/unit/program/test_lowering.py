@@ -308,3 +308,20 @@ def test_group_name_reserved_for_messages_is_refused() -> None:
 def test_impossible_options_are_refused(options: dict, wanted: str) -> None:
     with pytest.raises(ConfigError, match=wanted):
         LoweringOptions(**options)
+
+
+def test_groups_of_alike_ranks_may_be_in_another_order_of_names() -> None:
+    names = [("a", "b"), ("d", "c"), ("e", "f")]
+    ranks = [
+        [collective(1, AG, group=first), collective(2, RS, group=second)]
+        for first, second in names
+        for _ in range(2)
+    ]
+    groups = {
+        name: (2 * pair, 2 * pair + 1) for pair in range(3) for name in names[pair]
+    }
+    for rank, own in enumerate(operations(*ranks, groups=groups)):
+        assert [(each.group, each.op) for each in own] == [
+            (names[rank // 2][0], AG),
+            (names[rank // 2][1], RS),
+        ]

@@ -112,3 +112,41 @@ def test_messages_that_wait_for_each_other_are_refused() -> None:
             [receive(1, 0), send(2, 0, after=[1])],
         )
     assert "; and 5 more; which waits for the first" in str(caught.value)
+
+
+def test_alike_ranks_in_a_line_are_no_circle() -> None:
+    # Rank by rank, but at one position each waits for itself.
+    inner = [
+        [receive(1, rank - 1), send(2, rank + 1, after=[1])] for rank in range(1, 9)
+    ]
+    matching, ordering = ordered([send(2, 1)], *inner, [receive(1, 8)])
+    assert ordering.collectives is matching.collectives
+
+
+def test_alike_ranks_in_a_ring_are_refused() -> None:
+    ring = [
+        [receive(1, (rank - 1) % 8), send(2, (rank + 1) % 8, after=[1])]
+        for rank in range(8)
+    ]
+    with pytest.raises(MatchingError, match="waits for itself across ranks"):
+        ordered(*ring)
+
+
+def test_alike_ranks_keep_the_warning_about_a_chain() -> None:
+    _, alone = ordered(*CROSSED)
+    copies = [
+        [
+            {**row, "group": f"g{copy}"}
+            if "peer" not in row
+            else {**row, "peer": copy * 2 + row["peer"]}
+            for row in rows
+        ]
+        for copy in range(5)
+        for rows in CROSSED
+    ]
+    groups = {f"g{copy}": (2 * copy, 2 * copy + 1) for copy in range(5)}
+    _, ordering = ordered(*copies, **groups)
+    assert len(ordering.warnings) == 5
+    assert [each.number for each in ordering.collectives[8].values()] == [
+        each.number for each in alone.collectives[0].values()
+    ]

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.chakra.trace_warning import TraceWarning, warning_at
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.units import format_time
 from chakram.trace.node import NodeKind
+from chakram.trace.shared_columns import once_per_shape, once_per_work
 
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
@@ -73,16 +74,15 @@ def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
     first: tuple[TraceGraph, int] | None = None
     count = 0
     only_gradients = True
+    collectives_of = once_per_shape(_collectives)
     for graph in graphs.values():
-        for position in graph.communication():
-            op = graph.op(position)
-            if op is CollectiveOp.BARRIER:
-                continue
-            only_gradients &= op in _OF_GRADIENTS
-            if op is not None:
-                count += 1
-                first = first or (graph, position)
-    if first is None or only_gradients or any(map(_waits, graphs.values())):
+        own, position, are_gradients = collectives_of(graph)
+        only_gradients &= are_gradients
+        count += own
+        if position is not None:
+            first = first or (graph, position)
+    waits = once_per_shape(_waits)
+    if first is None or only_gradients or any(map(waits, graphs.values())):
         return
     graph, position = first
     yield warning_at(
@@ -93,6 +93,21 @@ def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
         "any of them, so they take time only if they outlast all computation",
         count,
     )
+
+
+def _collectives(graph: TraceGraph) -> tuple[int, int | None, bool]:
+    """Count collectives except barriers, and return also the first one.
+
+    Returns:
+        The number, the position of the first one or None, and whether the rank only
+        reduces gradients.
+    """
+    positions = graph.communication()
+    ops = [(graph.op(each), each) for each in positions]
+    ops = [each for each in ops if each[0] is not CollectiveOp.BARRIER]
+    collectives = [position for op, position in ops if op is not None]
+    first = collectives[0] if collectives else None
+    return len(collectives), first, {op for op, _ in ops} <= _OF_GRADIENTS
 
 
 def _waits(graph: TraceGraph) -> bool:
@@ -122,29 +137,38 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
     durations_ns: set[int] = set()
     operations: set[int] = set()
     most_stated = 0
-    for graph in graphs.values():
+
+    def of_rank(graph: TraceGraph) -> _Costs:
         kinds = graph.kinds()
-        any_communication |= not {
-            NodeKind.COLLECTIVE,
-            NodeKind.SEND,
-            NodeKind.RECEIVE,
-        }.isdisjoint(kinds)
         own = [at for at, kind in enumerate(kinds) if kind == NodeKind.COMPUTE]
-        if not own:
-            continue
-        firsts.append((graph, own[0]))
-        computations += len(own)
         stated = [at for at in own if graph.duration_ns(at)]
-        most_stated = max(most_stated, len(stated))
-        all_stated += len(stated)
-        timed += [(graph, at) for at in stated[:1]]
         durations_ns.update(map(graph.duration_ns, stated))
         operations.update(map(graph.num_ops, stated))
-        estimated = any(map(graph.num_ops, own)) or any(map(graph.tensor_bytes, own))
-        any_cost |= bool(stated) or estimated
-        unstated = len(own) - len(stated)
-        if stated and unstated > len(stated) and not estimated:
-            yield _partial(graph, own, unstated)
+        return _Costs(
+            bool(graph.communication()),
+            len(own),
+            own[0] if own else None,
+            len(stated),
+            stated[0] if stated else None,
+            any(map(graph.num_ops, own)) or any(map(graph.tensor_bytes, own)),
+        )
+
+    costs_of = once_per_work(of_rank)
+    for graph in graphs.values():
+        costs = costs_of(graph)
+        any_communication |= costs.communicates
+        if costs.first is None:
+            continue
+        firsts.append((graph, costs.first))
+        computations += costs.number
+        most_stated = max(most_stated, costs.stated)
+        all_stated += costs.stated
+        if costs.first_stated is not None:
+            timed.append((graph, costs.first_stated))
+        any_cost |= bool(costs.stated) or costs.is_estimated
+        unstated = costs.number - costs.stated
+        if costs.stated and unstated > costs.stated and not costs.is_estimated:
+            yield _partial(graph, costs.number, unstated)
     if not firsts or not any_communication:
         return
     graph, position = firsts[0]
@@ -175,20 +199,37 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
         )
 
 
-def _partial(graph: TraceGraph, computations: list[int], unstated: int) -> TraceWarning:
-    first = next(at for at in computations if not graph.duration_ns(at))
+class _Costs(NamedTuple):
+    """What the computations of a rank state: their number, and the first."""
+
+    communicates: bool
+    number: int
+    first: int | None
+    stated: int
+    first_stated: int | None
+    is_estimated: bool
+
+
+def _partial(graph: TraceGraph, computations: int, unstated: int) -> TraceWarning:
+    first = next(
+        at
+        for at, kind in enumerate(graph.kinds())
+        if kind == NodeKind.COMPUTE and not graph.duration_ns(at)
+    )
     return warning_at(
         LintWarningKind.PARTIAL_DURATIONS,
         graph,
         first,
-        f"is one of {unstated} computations without a duration, of {len(computations)} "
-        "in this rank: they take no time, but the others do",
+        f"is one of {unstated} computations without a duration, of {computations} in "
+        "this rank: they take no time, but the others do",
         unstated,
     )
 
 
 def _time_backwards(graph: TraceGraph) -> Iterator[TraceWarning]:
     """Yield a warning if a node started before one of its dependencies."""
+    if not graph.columns.starts_ns:
+        return
     starts_ns = list(map(graph.start_ns, range(len(graph))))
     if not any(starts_ns):
         return

@@ -18,8 +18,11 @@ from chakram.foundation.errors import MatchingError, TraceError
 from chakram.program.matching import check_matching
 from chakram.program.ordering import order_collectives
 from chakram.trace.node import NodeKind, TraceNode
+from chakram.trace.shared_columns import once_per_shape
 
 if TYPE_CHECKING:
+    from array import array
+
     from chakram.trace.graph import TraceGraph
 
 
@@ -61,27 +64,28 @@ def check_trace_set(
     problems = list(_missing_ranks(graphs, least_ranks or {}))
     counts: Counter[StrEnum] = Counter()
     used: set[str] = set()
+    uses_of = once_per_shape(_uses)
+    orders: dict[bytes, array[int] | None] = {}
     for rank in sorted(graphs):
         graph = graphs[rank]
-        # Most nodes are collectives of a group that contains the rank. Checking them
-        # does not need a ``TraceNode``.
-        is_member: dict[str | None, bool] = {}
-        for position in graph.communication():
-            name = graph.group(position)
-            if name not in is_member:
-                is_member[name] = _is_member(graph.rank, groups.get(name or WORLD))
-                used.add(name or WORLD)
-            if (
-                not is_member[name]
-                or graph.kind(position) is not NodeKind.COLLECTIVE
-                or graph.comm_bytes(position) < 0
-            ):
+        firsts, others = uses_of(graph)
+        names = {graph.group(position) for position in firsts}
+        is_member = {
+            name: _is_member(graph.rank, groups.get(name or WORLD)) for name in names
+        }
+        used.update(name or WORLD for name in names)
+        # Most nodes are collectives of a group that contains the rank. They need no
+        # ``TraceNode``.
+        for position in others if all(is_member.values()) else graph.communication():
+            if not is_member[graph.group(position)] or _may_be_wrong(graph, position):
                 node = graph.node(position)
                 for problem in _node_problems(graph, node, groups, len(graphs)):
                     counts[problem.kind] += 1
                     if counts[problem.kind] <= PROBLEMS_KEPT:
                         problems.append(problem)
+        graph.order = graph.order or orders.get(graph.shape())
         problems.extend(_cycle(graph))
+        orders[graph.shape()] = graph.order
     problems.extend(
         _omitted_problems(kind, count - PROBLEMS_KEPT)
         for kind, count in counts.items()
@@ -171,6 +175,20 @@ def _missing_ranks(
                 "rank's trace"
             ),
         )
+
+
+def _uses(graph: TraceGraph) -> tuple[list[int], list[int]]:
+    """Return the first node of every group, and the nodes that each rank must check."""
+    positions = graph.communication()
+    firsts = {graph.group_number(each): each for each in reversed(positions)}
+    others = [each for each in positions if _may_be_wrong(graph, each)]
+    return list(firsts.values()), others
+
+
+def _may_be_wrong(graph: TraceGraph, position: int) -> bool:
+    """Return whether a communication node in a proper group may have a problem."""
+    is_collective = graph.kind(position) is NodeKind.COLLECTIVE
+    return not is_collective or graph.comm_bytes(position) < 0
 
 
 def _is_member(rank: int, group: ProcessGroup | None) -> bool:

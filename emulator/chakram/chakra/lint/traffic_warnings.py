@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from chakram.chakra.lint.computation_warnings import LintWarningKind, check_computation
 from chakram.chakra.lint.rule_table import RULES
@@ -71,6 +71,28 @@ def check_traffic(
     return [*warnings, *found.groups(), *found.whole(recorded=recorded)]
 
 
+class _OwnTraffic(NamedTuple):
+    """Communication of one rank.
+
+    Attributes:
+        nodes: Number of nodes.
+        firsts: First collective of every group.
+        rootless: First collective without a root, and their number, of every group.
+        messages: Positions of all messages.
+        large: Positions and bytes of implausible buffers.
+        empty: Positions of collectives that move nothing.
+        total_bytes: Sum of all sizes.
+    """
+
+    nodes: int
+    firsts: tuple[int, ...]
+    rootless: tuple[tuple[int, int], ...]
+    messages: list[int]
+    large: list[tuple[int, int]]
+    empty: list[int]
+    total_bytes: int
+
+
 class _Traffic:
     """Communication of all ranks, collected for the warnings."""
 
@@ -87,37 +109,31 @@ class _Traffic:
         self._rootless: dict[str, tuple[TraceGraph, int]] = {}
         self._most_rootless: dict[str, int] = {}
         self._nodes = 0
+        self._known: dict[object, _OwnTraffic] = {}
 
     def rank(self, graph: TraceGraph) -> Iterator[TraceWarning]:
         """Yield the warnings about one rank."""
-        large: list[tuple[int, int]] = []
-        empty: list[int] = []
-        total_bytes = 0
+        names = graph.columns.group_names
+        key = graph.shape(), tuple(map(self._size, names))
+        if key not in self._known:
+            self._known[key] = self._own(graph)
+        own = self._known[key]
+        self._nodes += own.nodes
+        for position in own.firsts:
+            self._used.setdefault(graph.group(position) or WORLD, (graph, position))
         rootless: dict[str, int] = {}
-        messages: dict[_Alike, list[int]] = {}
-        for position in graph.communication():
-            self._nodes += 1
-            size_bytes = graph.comm_bytes(position)
-            op = graph.op(position)
-            if op is None:
-                node = graph.node(position)
-                key = (node.kind, node.peer, node.tag or 0, node.group)
-                messages.setdefault(key, []).append(position)
-            else:
-                name = graph.group(position) or WORLD
-                self._used.setdefault(name, (graph, position))
-                nranks = self._size(name)
-                if op in ROOTED and nranks > 1 and graph.root(position) is None:
-                    self._rootless.setdefault(name, (graph, position))
-                    rootless[name] = rootless.get(name, 0) + 1
-                if not size_bytes and self._should_move(op):
-                    empty.append(position)
-                size_bytes = nccl_size_bytes(op, input_bytes=size_bytes, nranks=nranks)
-            total_bytes += size_bytes
-            if size_bytes >= LARGE_BYTES:
-                large.append((position, size_bytes))
+        for position, count in own.rootless:
+            name = graph.group(position) or WORLD
+            self._rootless.setdefault(name, (graph, position))
+            rootless[name] = rootless.get(name, 0) + count
         for name, count in rootless.items():
             self._most_rootless[name] = max(count, self._most_rootless.get(name, 0))
+        messages: dict[_Alike, list[int]] = {}
+        for position in own.messages:
+            node = graph.node(position)
+            key_of_node = (node.kind, node.peer, node.tag or 0, node.group)
+            messages.setdefault(key_of_node, []).append(position)
+        large, empty, total_bytes = own.large, own.empty, own.total_bytes
         if large:
             yield self._large(graph, large)
         elif total_bytes >= DAY_BYTES:
@@ -147,6 +163,42 @@ class _Traffic:
                 hint="check whether the producer lost comm_size",
             )
         yield from _ambiguous(graph, messages)
+
+    def _own(self, graph: TraceGraph) -> _OwnTraffic:
+        """Return what ranks share whose graphs and groups have one shape and size."""
+        positions = graph.communication()
+        large: list[tuple[int, int]] = []
+        empty: list[int] = []
+        messages: list[int] = []
+        firsts: dict[int, int] = {}
+        rootless: dict[int, list[int]] = {}
+        total_bytes = 0
+        for position in positions:
+            size_bytes = graph.comm_bytes(position)
+            op = graph.op(position)
+            if op is None:
+                messages.append(position)
+            else:
+                number = graph.group_number(position)
+                firsts.setdefault(number, position)
+                nranks = self._size(graph.group(position) or WORLD)
+                if op in ROOTED and nranks > 1 and graph.root(position) is None:
+                    rootless.setdefault(number, []).append(position)
+                if not size_bytes and self._should_move(op):
+                    empty.append(position)
+                size_bytes = nccl_size_bytes(op, input_bytes=size_bytes, nranks=nranks)
+            total_bytes += size_bytes
+            if size_bytes >= LARGE_BYTES:
+                large.append((position, size_bytes))
+        return _OwnTraffic(
+            nodes=len(positions),
+            firsts=tuple(firsts.values()),
+            rootless=tuple((each[0], len(each)) for each in rootless.values()),
+            messages=messages,
+            large=large,
+            empty=empty,
+            total_bytes=total_bytes,
+        )
 
     def groups(self) -> Iterator[TraceWarning]:
         """Yield the warnings about the process groups in use."""
