@@ -53,12 +53,28 @@ def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
         process.stderr.close()
 
 
-def address_of(scheduler: subprocess.Popen[str]) -> str:
-    assert scheduler.stderr is not None
-    for line in scheduler.stderr:
-        if found := re.search(r"Scheduler at:\s+(tcp://\S+)", line):
-            return found[1]
-    raise AssertionError("the scheduler has ended")
+@contextmanager
+def dask_scheduler(folder: Path) -> Iterator[str]:
+    """Run a scheduler, and yield its address."""
+    words = ("--host=127.0.0.1", "--port=0", "--no-dashboard")
+    with started(folder, "distributed.cli.dask_scheduler", *words) as scheduler:
+        assert scheduler.stderr is not None
+        found = (
+            re.search(r"Scheduler at:\s+(tcp://\S+)", line) for line in scheduler.stderr
+        )
+        yield next(each for each in found if each)[1]
+
+
+@contextmanager
+def dask_worker(
+    folder: Path, address: str, *options: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a worker with one thread, and wait until the scheduler knows it."""
+    words = (address, "--nthreads=1", "--no-dashboard", "--no-nanny", *options)
+    with started(folder, "distributed.cli.dask_worker", *words) as worker:
+        assert worker.stderr is not None
+        assert any("Registered to" in line for line in worker.stderr)
+        yield worker
 
 
 def sweep(folder: Path, *options: str) -> subprocess.Popen[str]:
@@ -80,22 +96,9 @@ def test_cells_of_a_killed_worker_are_repeated(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with ExitStack() as stack:
-        scheduler = stack.enter_context(
-            started(
-                elsewhere,
-                "distributed.cli.dask_scheduler",
-                "--host=127.0.0.1",
-                "--port=0",
-                "--no-dashboard",
-            )
-        )
-        address = address_of(scheduler)
-        options = (address, "--nthreads=1", "--no-dashboard", "--no-nanny")
+        address = stack.enter_context(dask_scheduler(elsewhere))
         workers = [
-            stack.enter_context(
-                started(elsewhere, "distributed.cli.dask_worker", *options)
-            )
-            for _ in range(2)
+            stack.enter_context(dask_worker(elsewhere, address)) for _ in range(2)
         ]
         running = sweep(tmp_path, "--dask", address, "--out", "cluster")
         assert running.stderr is not None

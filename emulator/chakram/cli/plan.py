@@ -41,6 +41,8 @@ def plan(
     ] = None,
     hosts: options.Hosts = None,
     overrides: options.Overrides = None,
+    jobs: options.ReadingJobs = 1,
+    dask: options.ReadingDask = None,
     as_json: options.Json = False,
 ) -> None:
     """Show what an experiment would do, without running it."""
@@ -48,7 +50,7 @@ def plan(
     quiet = as_json or not sys.stderr.isatty()
     with ProgressReporter(quiet=quiet) as progress:
         progress.phase("reading traces")
-        summary = _summary(settings, progress, save)
+        summary = _summary(settings, progress, save, jobs=jobs, dask=dask)
     if as_json:
         options.print_json("plan", asdict(summary))
         return
@@ -56,12 +58,19 @@ def plan(
 
 
 def _summary(
-    settings: Experiment, progress: ProgressReporter, save: Path | None
+    settings: Experiment,
+    progress: ProgressReporter,
+    save: Path | None,
+    *,
+    jobs: int,
+    dask: str | None,
 ) -> PlanSummary:
     from chakram.preparation.plan_summary import summarize_plan
     from chakram.preparation.resolved_run import load_run
+    from chakram.preparation.workers import readers
 
-    resolved = load_run(settings)
+    with readers(jobs, dask) as workers:
+        resolved = load_run(settings, workers=workers)
     if save is not None:
         from chakram.preparation.saved_plans import save_plan
 

@@ -42,6 +42,8 @@ from chakram.synth.trace_builder import Synthesis
 from chakram.trace.replication import Replication
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from chakram.config.experiment import Experiment
 
 
@@ -80,8 +82,14 @@ class LoadedJob:
         return len(self.programs)
 
 
-def load_jobs(experiment: Experiment) -> list[LoadedJob]:
+def load_jobs(
+    experiment: Experiment, *, workers: Executor | None = None
+) -> list[LoadedJob]:
     """Read and lower the traces of all jobs.
+
+    Args:
+        experiment: The experiment.
+        workers: Processes that read files, in parallel. None: read all of them here.
 
     Raises:
         ConfigError: If the experiment requests a trace that cannot be synthesized.
@@ -93,7 +101,7 @@ def load_jobs(experiment: Experiment) -> list[LoadedJob]:
     for job in experiment.jobs:
         options = lowering_options(experiment, job, sources)
         if isinstance(job.trace, TraceFiles):
-            found = _loaded_job(job, options, _trace_files(job.trace))
+            found = _loaded_job(job, options, _trace_files(job.trace, workers))
         else:
             synthesis = synthesize(job.trace)
             found = _alike_job(job, options, synthesis) or _loaded_job(
@@ -196,7 +204,7 @@ def _listed(names: list[str]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
-def _trace_files(trace: TraceFiles) -> TraceSet:
+def _trace_files(trace: TraceFiles, workers: Executor | None) -> TraceSet:
     options = ReadOptions(
         bytes_per_element=trace.bytes_per_element,
         dependencies=DependencyPolicy(trace.dependencies),
@@ -212,6 +220,7 @@ def _trace_files(trace: TraceFiles) -> TraceSet:
             comm_groups=trace.comm_groups,
             kineto=trace.kineto,
             options=options,
+            workers=workers,
         )
     return load_replicated(
         trace.path,

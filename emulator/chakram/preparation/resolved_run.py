@@ -28,6 +28,8 @@ from chakram.program.columns import COLLECTIVE, RECEIVE, SEND
 from chakram.settings.located_errors import report
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from chakram.config.experiment import Experiment
     from chakram.plan.plan import Plan, RunSettings
     from chakram.plan.port_plan import PortPlan
@@ -211,12 +213,18 @@ def resolve(experiment: Experiment, jobs: Sequence[LoadedJob] = ()) -> ResolvedR
     )
 
 
-def load_run(experiment: Experiment, *, plan_file: Path | None = None) -> ResolvedRun:
+def load_run(
+    experiment: Experiment,
+    *,
+    plan_file: Path | None = None,
+    workers: Executor | None = None,
+) -> ResolvedRun:
     """Load the jobs of an experiment and resolve it.
 
     Args:
         experiment: The experiment.
         plan_file: A saved plan to take the programs from, instead of the traces.
+        workers: Processes that read traces, in parallel. None: read them here.
 
     Raises:
         ChakramError: If a trace or the plan cannot be read (see ``load_jobs`` and
@@ -227,4 +235,4 @@ def load_run(experiment: Experiment, *, plan_file: Path | None = None) -> Resolv
         from chakram.preparation.saved_plans import load_plan
 
         return resolve(experiment, load_plan(plan_file, experiment))
-    return resolve(experiment, load_jobs(experiment))
+    return resolve(experiment, load_jobs(experiment, workers=workers))

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
-    CancelledError,
     Future,
     ProcessPoolExecutor,
     wait,
@@ -33,10 +32,10 @@ from chakram.execution.signals import interrupting_signals
 from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import (
     ChakramError,
-    ConfigError,
     RunFailed,
     RunInterrupted,
 )
+from chakram.preparation.workers import cluster
 from chakram.settings.yaml_document import recorded_changes
 from chakram.simulation.simulate_experiment import simulate_experiment
 from chakram.sweep.folder import (
@@ -305,38 +304,15 @@ def _end_processes(pool: ProcessPoolExecutor) -> None:
 
 
 def _run_on_cluster(runs: Sequence[CellRun], address: str, share: _Share) -> None:
-    """Run cells on Dask workers that share the files and have Chakram installed."""
-    try:
-        from distributed import Client, KilledWorker
-        from distributed.comm import CommClosedError
-    except ImportError as error:
-        raise ConfigError(
-            f"--dask {address}", "dask.distributed is not installed",
-            "pip install 'chakram[dask]'",
-        ) from error  # fmt: skip
-    try:
-        client = Client(address, timeout="30s")
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--dask {address}", f"no scheduler answers: {error}",
-            "e.g. tcp://10.0.0.1:8786, or tls:// with distributed.comm.tls configured",
-        ) from error  # fmt: skip
-    with client:
-        # If a worker is lost, another worker repeats its cells.
-        executor = client.get_executor(pure=False, retries=3)
-        try:
-            share.run(
-                runs,
-                lambda run: executor.submit(
-                    _run_elsewhere, run, str(Path(run.runs).absolute())
-                ),
-                at_once=len(runs),
-            )
-        except (KilledWorker, CommClosedError, CancelledError) as error:
-            raise RunFailed(
-                f"--dask {address}", f"the cluster failed: {error or 'canceled'}",
-                f"are its workers short of memory? {_RESUME}",
-            ) from error  # fmt: skip
+    """Run cells on Dask workers. If one is lost, another one repeats its cells."""
+    with cluster(address, hint=_RESUME) as executor:
+        share.run(
+            runs,
+            lambda run: executor.submit(
+                _run_elsewhere, run, str(Path(run.runs).absolute())
+            ),
+            at_once=len(runs),
+        )
 
 
 def _run_elsewhere(run: CellRun, runs: str) -> Outcome:

@@ -31,6 +31,8 @@ from chakram.foundation.errors import (
 )
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from chakram.chakra.trace_warning import TraceWarning
 
 
@@ -106,6 +108,7 @@ def lint_trace_set(
     kineto: str | Path | None = None,
     options: ReadOptions | None = None,
     on_rank: Callable[[int, int], None] | None = None,
+    workers: Executor | None = None,
 ) -> LintReport:
     """Return all findings about a trace set.
 
@@ -116,6 +119,7 @@ def lint_trace_set(
         options: Reader options. Data dependencies on missing nodes are problems, unless
             the options say to drop them.
         on_rank: Called with (ranks read, total ranks) after every file.
+        workers: Processes that read files, in parallel. None: read all of them here.
     """
     options = options or ReadOptions()
     # Drop missing dependencies while reading. Otherwise the first one would hide all
@@ -128,6 +132,7 @@ def lint_trace_set(
             kineto=kineto,
             options=reading,
             on_rank=on_rank,
+            workers=workers,
         )
     except TraceError as error:
         findings = _unreadable(path, kineto, error, reading)

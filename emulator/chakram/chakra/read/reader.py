@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from chakram.chakra.read.pytorch.kineto import Profile
     from chakram.chakra.read.pytorch.unnamed_groups import RankOperations
+    from chakram.trace.graph import TraceGraph
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -107,10 +108,12 @@ class OpenTrace:
             together, or None if there are none.
         finish: Function that returns the trace, given the names of the groups of
             *unnamed*.
+        graph: The graph of the trace, or None until it is finished.
     """
 
     unnamed: RankOperations | None
     finish: Callable[[Sequence[str]], ReadTrace]
+    graph: TraceGraph | None = None
 
 
 def open_stream(
@@ -170,8 +173,12 @@ def open_stream(
     records = _records(form, _hashed(chunks, digest), source, options, decoder)
     for offset, body in records:
         decoder.take(offset, body)
-    read = ReadTrace(trace=decoder.finish(), sha256=digest.hexdigest())
-    return OpenTrace(unnamed=None, finish=lambda _: read)
+    return complete(ReadTrace(trace=decoder.finish(), sha256=digest.hexdigest()))
+
+
+def complete(read: ReadTrace) -> OpenTrace:
+    """Return a trace that needs nothing of other ranks, for ``settle``."""
+    return OpenTrace(unnamed=None, finish=lambda _: read, graph=read.trace.graph)
 
 
 def settle(opened: Mapping[int, OpenTrace]) -> dict[int, ReadTrace]:

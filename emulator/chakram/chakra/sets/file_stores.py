@@ -83,7 +83,8 @@ class FolderStore:
 
     def __init__(self, folder: Path) -> None:
         self.place = str(folder)
-        self._folder = folder
+        # Another process that opens the files may have another current folder.
+        self._folder = folder.absolute()
 
     def names(self) -> Sequence[str]:
         """Return the names of the files.
@@ -115,12 +116,12 @@ class FolderStore:
 
     def open(self, name: str) -> StoredFile:
         """Open one of the files."""
-        path = self._folder / name
+        path = str(Path(self.place, name))
         try:
-            return StoredFile(path.open("rb"), str(path))
+            return StoredFile((self._folder / name).open("rb"), path)
         except OSError as error:
             raise TraceError(
-                str(path), f"cannot be read: {error.strerror}", "check its permissions"
+                path, f"cannot be read: {error.strerror}", "check its permissions"
             ) from error
 
     def close(self) -> None:

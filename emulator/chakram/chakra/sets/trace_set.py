@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chakram.chakra.et_codec import Metadata
 from chakram.chakra.read.groups import parse_group_file
@@ -14,17 +15,23 @@ from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.read.reader import (
     OpenTrace,
     ReadTrace,
+    complete,
     settle,
 )
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.find_files import FoundSet, find_trace_set
 from chakram.chakra.sets.profiles import Profiles, open_rank
+from chakram.chakra.sets.read_elsewhere import read_elsewhere
 from chakram.chakra.trace_warning import TraceWarning, WarningKind
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.foundation.bounded_reading import read_bounded, read_stream_bounded
 from chakram.foundation.errors import ConfigError, TraceError
 from chakram.trace.graph import TraceGraph
 from chakram.trace.replication import ALL, Replication, replicate
+from chakram.trace.shared_columns import SharedColumns
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 _GROUP_FILE_LIMIT_BYTES = 64 * 2**20
 _GROUP_FILE_HINT = "check that this is the group file"
@@ -77,6 +84,7 @@ def load_trace_set(
     prefix: str | None = None,
     options: ReadOptions | None = None,
     on_rank: Callable[[int, int], None] | None = None,
+    workers: Executor | None = None,
 ) -> TraceSet:
     """Return the trace set that *path* names.
 
@@ -91,6 +99,7 @@ def load_trace_set(
         options: Reader options. *bytes_per_element* takes precedence over the value in
             them.
         on_rank: Called with (ranks read, total ranks) after every file.
+        workers: Processes that read files, in parallel. None: read all of them here.
 
     Raises:
         TraceError: If the set is missing, incomplete or unreadable.
@@ -110,33 +119,45 @@ def load_trace_set(
         check_dimensions(options.dimensions, nranks=len(found.files), where=found.place)
         options = replace(options, nranks=len(found.files))
         traces, file_groups = _read(
-            found, found.files, comm_groups, kineto, options, on_rank=on_rank
+            found, comm_groups, kineto, options, on_rank=on_rank, workers=workers
         )
         return assemble(name=found.place, traces=traces, file_groups=file_groups)
 
 
 def _read(
     found: FoundSet,
-    ranks: Iterable[int],
     comm_groups: str | Path | None,
     kineto: str | Path | None,
     options: ReadOptions,
     *,
     only: int | None = None,
     on_rank: Callable[[int, int], None] | None = None,
+    workers: Executor | None = None,
 ) -> tuple[dict[int, ReadTrace], dict[str, tuple[int, ...]]]:
-    """Return the traces of some ranks of a set, and the groups of its group file."""
+    """Return the traces of a set, or only one, and the groups of its group file."""
     file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
+    zero_is_a_group = "0" in file_groups
     opened: dict[int, OpenTrace] = {}
+    shared = SharedColumns()
     with Profiles(found, Path(kineto) if kineto else None, only=only) as profiles:
-        for rank in ranks:
-            opened[rank] = open_rank(
-                found,
-                rank,
-                profiles,
-                options=options,
-                zero_is_a_group="0" in file_groups,
+        for rank, read in (
+            read_elsewhere(workers, found, options, zero_is_a_group=zero_is_a_group)
+            if only is None
+            else [(only, None)]
+        ):
+            opened[rank] = each = (
+                open_rank(
+                    found,
+                    rank,
+                    profiles,
+                    options=options,
+                    zero_is_a_group=zero_is_a_group,
+                )
+                if read is None
+                else complete(read)
             )
+            if each.graph is not None:
+                shared.share(each.graph)
             if on_rank is not None:
                 on_rank(len(opened), len(found.files))
         profiles.require_use()
@@ -177,9 +198,7 @@ def load_replicated(
         nranks=replication.nranks,
     )
     with find_trace_set(path, only=rank) as found:
-        traces, file_groups = _read(
-            found, (rank,), comm_groups, kineto, options, only=rank
-        )
+        traces, file_groups = _read(found, comm_groups, kineto, options, only=rank)
         read = traces[rank]
         members = {name: ranks for name, ranks in read.trace.groups.items() if ranks}
         members |= file_groups
@@ -299,11 +318,14 @@ def _merge_groups(
     world = world_group(len(traces))
     members = dict(file_groups)
     first_seen: dict[str, int] = {}
+    # Traces share their groups, which may have tens of thousands of ranks.
+    checked: set[tuple[str, int]] = set()
     for rank in sorted(traces):
         for name, ranks in traces[rank].trace.groups.items():
             stated = ranks or world.ranks
-            if name in file_groups:
+            if name in file_groups or (name, id(ranks)) in checked:
                 continue
+            checked.add((name, id(ranks)))
             if members.setdefault(name, stated) != stated:
                 raise TraceError(
                     traces[rank].trace.graph.source,

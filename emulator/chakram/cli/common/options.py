@@ -79,6 +79,18 @@ Interval = Annotated[
         help="Time between progress lines on stderr, like iperf3. 0: no lines.",
     ),
 ]
+ReadingJobs = Annotated[
+    int,
+    typer.Option("--jobs", "-j", min=1, help="Number of processes that read traces."),
+]
+ReadingDask = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Read traces on the workers of this Dask scheduler.",
+    ),
+]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Wide = Annotated[

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chakram.cli.common.option_groups import with_options
-from chakram.cli.common.options import Json, print_json
+from chakram.cli.common.options import Json, ReadingDask, ReadingJobs, print_json
 from chakram.cli.trace.loading import Reading, TracePath
 from chakram.console.number_format import counted_text
 from chakram.foundation.errors import InputError
@@ -31,6 +32,8 @@ def lint(
     strict: Annotated[
         bool, typer.Option("--strict", help="Also exit with code 2 for warnings.")
     ] = False,
+    jobs: ReadingJobs = 1,
+    dask: ReadingDask = None,
     as_json: Json = False,
 ) -> None:
     """Check whether a trace set can be replayed.
@@ -40,8 +43,10 @@ def lint(
     """
     from chakram.chakra.lint.lint_trace_set import lint_trace_set
     from chakram.chakra.lint.rule_table import Severity
+    from chakram.preparation.workers import readers
 
-    report = reading.read(path, lint_trace_set)
+    with readers(jobs, dask) as workers:
+        report = reading.read(path, partial(lint_trace_set, workers=workers))
     problems = report.of(Severity.PROBLEM)
     warnings = report.of(Severity.WARNING)
     corrections = report.of(Severity.CORRECTION)
