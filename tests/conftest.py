@@ -54,7 +54,7 @@ hypothesis.settings.register_profile(
     TIMELESS,
     # The same ones every time: more of them would find nothing the next time.
     derandomize=True,
-    max_examples=min(60, TIMELESS.max_examples),
+    max_examples=min(40, TIMELESS.max_examples),
     print_blob=True,
 )
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")

@@ -100,7 +100,9 @@ def answerable(fabric: str) -> set[str]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("netns")
-@pytest.mark.parametrize("fabric", LOCAL_FABRICS)
+@pytest.mark.parametrize(
+    "fabric", [pytest.param("loopback", marks=pytest.mark.soak), "namespaces"]
+)
 def test_local_fabric_answers_exactly_the_queries_whose_data_it_provides(
     fabric: str, tmp_path: Path
 ) -> None:

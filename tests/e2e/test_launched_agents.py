@@ -90,6 +90,7 @@ def test_a_run_starts_its_agents_and_ends_them(lab: HostLab, experiment: Path) -
     assert "n9: has no log" in lab.chakram("logs", str(run), "n9", expected=2).stderr
 
 
+@pytest.mark.soak
 def test_a_sweep_starts_the_agents_of_each_cell(lab: HostLab, experiment: Path) -> None:
     suite = experiment.parent / "suite.yaml"
     suite.write_text(

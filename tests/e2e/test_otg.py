@@ -137,7 +137,9 @@ def test_scripts_of_snappi_run_unchanged(
     assert "pause is not supported" in second
 
 
-@pytest.mark.parametrize("transport", ["http", "grpc"])
+@pytest.mark.parametrize(
+    "transport", ["http", pytest.param("grpc", marks=pytest.mark.soak)]
+)
 def test_flows_start_and_stop_while_others_go_on(
     service: Service, transport: str
 ) -> None:

@@ -233,7 +233,7 @@ def agents(state: LabState, folder: Path) -> Iterator[list[dict[str, Any]]]:
         yield sections
 
 
-@pytest.mark.parametrize("ahead_s", [0, 86_400])
+@pytest.mark.parametrize("ahead_s", [pytest.param(0, marks=pytest.mark.soak), 86_400])
 def test_hosts_that_are_given_read_the_switch_between_them(
     lab: LabState, tmp_path: Path, ahead_s: int
 ) -> None:

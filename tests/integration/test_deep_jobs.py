@@ -33,7 +33,9 @@ sys.exit(main())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", ["message", "flow", "packet"])
+@pytest.mark.parametrize(
+    "level", ["message", pytest.param("flow", marks=pytest.mark.soak), "packet"]
+)
 def test_two_thousand_layers_do_not_overflow_the_stack(
     level: str, tmp_path: Path
 ) -> None:

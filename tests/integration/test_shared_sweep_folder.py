@@ -90,7 +90,7 @@ def holding(folder: Path, run: CellRun) -> Iterator[subprocess.Popen[str]]:
         holder.communicate()
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.soak), "2"])
 def test_two_sweeps_in_one_folder_run_each_cell_once(folder: Path, jobs: str) -> None:
     one, other = sweep_twice(folder, "--jobs", jobs)
     assert run_directories(folder) == len(runs_of(folder)) == 16

@@ -37,11 +37,11 @@ def plant(kind: str, amount: float = 0.0, *, direction: str = UP) -> Draw:
     "drawn",
     [
         # Neither the length of probes of that class nor what comes back is at fault.
-        plant("class-drop"),
+        pytest.param(plant("class-drop"), marks=pytest.mark.soak),
         # Acknowledgments are lost of what goes the other way: that way is sound.
         plant("loss", 0.1, direction=DOWN),
         # However late the hosts of a busy machine are.
-        plant("slow", 0.4),
+        pytest.param(plant("slow", 0.4), marks=pytest.mark.soak),
     ],
     ids=lambda drawn: str(drawn.kind),
 )

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ConfigError, RunFailed
 
 if TYPE_CHECKING:
@@ -112,4 +111,6 @@ def _begin_reading(parent: int, threshold: tuple[int, int, int]) -> None:
     gc.set_threshold(*threshold)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     if sys.platform == "linux":
+        from chakram.fabric.child_processes import die_with_parent
+
         die_with_parent(parent)
