@@ -180,12 +180,11 @@ $(INSTALLED): pyproject.toml
 	@$(HAS_PIP) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "no virtual environment: on Debian, apt-get install python3-venv" >&2; \
 		exit 1; }
-	@echo "step 1 of 3: installing build tools into $(VENV) (10 s)"
+	@echo "step 1 of 2: installing build tools into $(VENV) (10 s)"
 	@$(PIP_INSTALL) 'setuptools>=77' 'cython>=3.3' wheel
 	@$(PIP_INSTALL) 'uv>=0.7' 2>/dev/null || true
-	@echo "step 2 of 3: installing chakram's dependencies (30 s)"
+	@echo "step 2 of 2: installing chakram's dependencies (30 s)"
 	@export CHAKRAM_COMPILED=off UV_COMPILE_BYTECODE=1; $(call install,-e .)
-	@echo "step 3 of 3: compiling the hot modules (1 to 2 minutes)"
 	@touch $@
 
 $(TOOLS): $(INSTALLED)

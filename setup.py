@@ -49,6 +49,9 @@ DIRECTIVES = {
     "emit_code_comments": False,
     "show_performance_hints": False,
 }
+MANY = 20
+"""More modules take so long that their time is announced."""
+
 SHARED = "chakram._cython"
 """Extension without a source file, which holds Cython's shared utility code.
 
@@ -206,7 +209,8 @@ class build_ext(setuptools_build_ext):
         for product in products.values():
             product.unlink(missing_ok=True)
         if products:
-            print(f"compiling {len(products)} modules", flush=True)
+            takes = " (1 to 2 minutes)" if len(products) > MANY else ""
+            print(f"compiling {len(products)} modules{takes}", flush=True)
             self.progress = Progress("translated to C", len(products))
             self.translate()
             self.progress = Progress("compiled", len(self.extensions))

@@ -196,7 +196,8 @@ def _probe_compiled() -> Probe:
     elif plain:
         reason = (
             f"{len(plain)} of {len(status.modules)} modules run as plain Python "
-            f"({plain[0]}: {status.modules[plain[0]]}): slower, but correct"
+            f"({plain[0]}: {status.modules[plain[0]]}): slower, but correct; in a "
+            "checkout, run make build"
         )
     else:
         reason = f"all {len(status.modules)} modules"

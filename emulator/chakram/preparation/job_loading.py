@@ -169,7 +169,7 @@ def _loaded_job(job: Job, options: LoweringOptions, traces: TraceSet) -> LoadedJ
         nodes=sum(map(len, traces.graphs.values())),
         programs=lowered.programs,
         warnings=(
-            *(_traffic_warnings(traces) if of_files else ()),
+            *(_misleading(traces, job) if of_files else ()),
             *traces.notes,
             *merge_warnings(traces.warnings).values(),
             *lowered.warnings,
@@ -180,11 +180,15 @@ def _loaded_job(job: Job, options: LoweringOptions, traces: TraceSet) -> LoadedJ
     )
 
 
-def _traffic_warnings(traces: TraceSet) -> Iterable[str]:
+def _misleading(traces: TraceSet, job: Job) -> Iterable[str]:
     """Return warnings that do not apply to synthetic traces."""
+    from chakram.chakra.lint.computation_warnings import LintWarningKind
     from chakram.chakra.lint.traffic_warnings import summarize_warnings, warnings_of
 
-    return summarize_warnings(warnings_of(traces))
+    found = warnings_of(traces)
+    if job.order != "start_times":
+        found = [each for each in found if each.kind != LintWarningKind.TIME_BACKWARDS]
+    return summarize_warnings(found)
 
 
 def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:

@@ -180,7 +180,8 @@ def agent_banners(descriptions: Mapping[str, AgentDescription]) -> list[str]:
             if agent.version != ours
         ),
         *(
-            f"agent {name} is not compiled, and reaches a lower rate"
+            f"agent {name} is not compiled, and reaches a lower rate (chakram doctor "
+            "shows the reason)"
             for name, agent in descriptions.items()
             if not agent.compiled
         ),

@@ -84,3 +84,23 @@ def test_every_result_says_what_lint_says(
             assert f"[{rule}" in text, (name, rule)
         assert "do not rely on iteration times or exposed times" in text, name
     assert results["show of of-traces"] == results["simulate"]
+
+
+def test_starts_mislead_only_if_the_replay_uses_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "traces").mkdir()
+    for rank in range(2):
+        (tmp_path / f"traces/w.{rank}.et").write_bytes(
+            metadata()
+            + node(1, start_time_micros=9, duration_micros=5)
+            + collective(2, data_deps=[1], start_time_micros=8, duration_micros=1)
+        )
+    path = tmp_path / "e.yaml"
+    for order in ("dependencies", "start_times"):
+        path.write_text(
+            TEXT.replace("path: traces}", f"path: traces}}, order: {order}")
+        )
+        assert main(["plan", str(path)]) == 0
+        is_told = "[time-backwards" in "".join(capsys.readouterr().out.split())
+        assert is_told == (order == "start_times")

@@ -352,6 +352,9 @@ class HostTrace:
                     "in total, for which no wait of the host is known; nothing waits "
                     "for them in the replay",
                     count=len(lost),
+                    hint=None
+                    if self._profile is None
+                    else "rely on times of collectives, not of iterations",
                 )
         return graph.build()
 

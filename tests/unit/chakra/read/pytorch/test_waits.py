@@ -114,6 +114,7 @@ def test_uncertain_waits_are_ignored(ends_us: float, goes_on_us: float) -> None:
     (warning,) = got.warnings
     assert (warning.kind, warning.count) == (WarningKind.WAIT_UNKNOWN, 1)
     assert "is one of 1 asynchronous operations, of 1 in total" in warning.found
+    assert warning.hint == "rely on times of collectives, not of iterations"
 
 
 def test_a_host_that_waits_for_another_operation_is_not_waiting_for_this() -> None:
