@@ -640,14 +640,18 @@ async def test_jobs_of_a_file_are_told_to_agents_and_announced_when_others_rest(
     report(0)
     await until(lambda: watcher.told[-1] == "jobs other")
 
-    # The same jobs as before are announced, too.
-    for text, resting in (("job other", ()), ("other", (0,)), ("job", (1,))):
+    async def choose(text: str, *resting: int) -> None:
         count = len(watcher.told)
         path.write_text(text)
-        await until(lambda: agent.jobs == tuple(text.split()))  # noqa: B023
+        await until(lambda: agent.jobs == tuple(text.split()))
         report(*resting)
-        await until(lambda: len(watcher.told) > count)  # noqa: B023
+        await until(lambda: len(watcher.told) > count)
         assert watcher.told[-1] == f"jobs {text.replace(' ', ', ')}"
+
+    # The same jobs as before are announced, too.
+    await choose("job other")
+    await choose("other", 0)
+    await choose("job", 1)
 
     # It may be about to be written.
     path.write_text("")

@@ -230,6 +230,7 @@ async def test_a_run_follows_the_choice_of_its_jobs(
     async def said(text: str, since: int) -> None:
         process.stdout.feed_data(f"{text}\n".encode())
         async with asyncio.timeout(20):
+            # No event tells of a line that a run has printed.
             while not queue.has_said(run.id, text, since):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
