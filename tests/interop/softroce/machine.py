@@ -46,9 +46,16 @@ _QEMU = "qemu-system-x86_64"
 _PYTHON = "/usr/bin/python3"
 _PORT = 7000
 _BOOT_LIMIT_S = 180
-_LIFE_LIMIT_S = 1800
+_LIFE_LIMIT_S = int(os.environ.get("CHAKRAM_GUEST_LIFE_S", "1800"))
 _ANSWER_LIMIT_S = 100
 _TAIL_LINES = 25
+
+# Protection against attacks takes a tenth of the time of an emulated guest.
+_KERNEL_OPTIONS = (
+    *("console=ttyS0", "quiet", "panic=-1", "no_timer_check"),
+    *("mitigations=off", "nopti", "nokaslr", "audit=0", "apparmor=0"),
+    *("init_on_alloc=0", "nowatchdog"),
+)
 
 _MAIN = """
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -304,7 +311,7 @@ class Machine:
             *("-smp", "2", "-m", "1536M", "-nodefaults", "-no-user-config"),
             *("-display", "none", "-serial", "stdio", "-no-reboot"),
             *("-kernel", str(image), "-initrd", str(initrd)),
-            *("-append", "console=ttyS0 quiet panic=-1 no_timer_check"),
+            *("-append", " ".join(_KERNEL_OPTIONS)),
             *shares,
             *("-netdev", f"tap,id=net,ifname={self._tap},script=no,downscript=no"),
             *("-device", "virtio-net-pci,netdev=net,romfile="),

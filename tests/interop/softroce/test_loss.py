@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
 
 MESSAGES = 512
 """On each of two queue pairs, in soak: so 1,024 each way and IP version."""
-FEW = MESSAGES // 8
+FEW = MESSAGES // 16
 PACKETS_PER_MESSAGE = 5.5
 """On average more than that, without those that are sent again."""
 LOSS = 0.05
