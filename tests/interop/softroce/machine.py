@@ -46,7 +46,7 @@ _QEMU = "qemu-system-x86_64"
 _PYTHON = "/usr/bin/python3"
 _PORT = 7000
 _BOOT_LIMIT_S = 180
-_LIFE_LIMIT_S = int(os.environ.get("CHAKRAM_GUEST_LIFE_S", "1800"))
+_LIFE_LIMIT_S = 7200
 _ANSWER_LIMIT_S = 100
 _TAIL_LINES = 25
 

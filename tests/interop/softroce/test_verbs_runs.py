@@ -358,6 +358,7 @@ def test_two_nics_of_one_process(hosts: NicHosts, machine: Machine) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7000)
 def test_sessions_leave_no_object(hosts: NicHosts) -> None:
     before = hosts.objects()
     experiment = hosts.experiment(
@@ -365,7 +366,7 @@ def test_sessions_leave_no_object(hosts: NicHosts) -> None:
         iterations={"warmup": 0, "measured": 1},
     )
     experiment["fabric"]["hosts"] = experiment["fabric"]["hosts"][:2]
-    for _ in range(SESSIONS):
+    for session in range(SESSIONS):
         done = hosts.run(experiment)
         assert done.returncode == 0, done.stdout
-        assert hosts.objects() == before
+        assert hosts.objects() == before, session
