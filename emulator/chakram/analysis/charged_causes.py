@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
 __all__ = [
+    "GENERATOR_SLOW",
     "LEAST_SHARE",
     "Cause",
     "SentPackets",
@@ -41,6 +42,9 @@ __all__ = [
 
 LEAST_SHARE = 0.03
 """Minimum share of the iterations' time at which the largest cause is reported."""
+
+GENERATOR_SLOW = "generator slow"
+"""Cause of the time that the traffic generator takes."""
 
 _IMBALANCE = 1.5
 _NEAR_MINIMUM = 1.1
@@ -159,6 +163,8 @@ class Why:
             With several jobs, the name of the job comes first.
         path: Path of the longest iteration.
         jobs: Names of the jobs whose iterations these are.
+        distorted_ns: Time of the network on the paths in collectives that the traffic
+            generator delayed, so that its part is unknown.
     """
 
     iterations: int
@@ -169,6 +175,17 @@ class Why:
     by_collective: tuple[tuple[str, int], ...]
     path: Path | None
     jobs: tuple[str, ...] = ()
+    distorted_ns: int = 0
+
+    @property
+    def generator_share(self) -> float:
+        """Share of the time that is charged to the traffic generator."""
+        return sum(each.share for each in self.causes if each.cause == GENERATOR_SLOW)
+
+    @property
+    def distorted_share(self) -> float:
+        """Share of the time in which the generator's part is unknown."""
+        return self.distorted_ns / self.time_ns if self.time_ns else 0.0
 
     @property
     def lost_ns(self) -> int:
@@ -197,7 +214,7 @@ def explain(paths: Iterable[Path], around: Surroundings) -> Why:
     by_collective: Counter[tuple[str, str]] = Counter()
     parts_ns: Counter[Part] = Counter()
     judge = _Judge(around)
-    total_ns = iterations = 0
+    total_ns = iterations = distorted_ns = 0
     longest: Path | None = None
     jobs: dict[str, None] = {}
     for path in paths:
@@ -209,6 +226,8 @@ def explain(paths: Iterable[Path], around: Surroundings) -> Why:
         judge.job = path.job
         for each in path.pieces:
             piece = each._replace(part=_certain(each, path, around))
+            if piece.part is not each.part:
+                distorted_ns += piece.time_ns
             parts_ns[piece.part] += piece.time_ns
             lost_ns = judge.lost_ns(piece)
             if lost_ns > 0:
@@ -241,6 +260,7 @@ def explain(paths: Iterable[Path], around: Surroundings) -> Why:
         ),
         path=longest,
         jobs=tuple(jobs),
+        distorted_ns=distorted_ns,
     )
 
 
@@ -395,7 +415,7 @@ class _Judge:
         part, rank = piece.part, piece.rank
         message = piece.message
         if part is Part.GENERATOR:
-            return "generator slow", self._host(rank)
+            return GENERATOR_SLOW, self._host(rank)
         if part is Part.START_SKEW:
             return "late rank", self._rank(rank)
         if part is Part.COMPUTE:

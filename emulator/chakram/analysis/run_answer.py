@@ -6,17 +6,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chakram.analysis.cause_ranking import CauseClass, class_of
-from chakram.analysis.charged_causes import LEAST_SHARE
+from chakram.analysis.charged_causes import GENERATOR_SLOW, LEAST_SHARE
 from chakram.console.number_format import percent_text, time_text
 from chakram.foundation.text_escaping import one_line
+from chakram.summary.banners import remedy_sentence
 from chakram.summary.run_summary import SIMULATE
 
 if TYPE_CHECKING:
+    from chakram.analysis.cause_ranking import Verdict
     from chakram.analysis.charged_causes import Why
     from chakram.summary.run_summary import Summary
 
 CAUSES = 3
 """Maximum number of causes that the conclusion names."""
+
+_OF_GENERATOR, _DISTORTED = 0.1, 0.5
+"""Minimum shares of the time at which a run says little about the network.
+
+The first one is charged to the traffic generator.  The second one includes the time in
+which the part of the generator is unknown."""
 
 
 def answer_lines(
@@ -32,9 +40,42 @@ def answer_lines(
     lines = [
         *_times(summary),
         *([] if why is None else [_causes(why)]),
+        *([] if why is None else filter(None, [generator_doubt(why)])),
         *written,
     ]
     return [f"# {one_line(line)}" for line in lines]
+
+
+def generator_doubt(why: Why, verdict: Verdict | None = None) -> str | None:
+    """Return a sentence that a run says little about the network, or None.
+
+    Args:
+        why: Where the run spent its time.
+        verdict: Its tested causes, if any.
+    """
+    share, distorted = why.generator_share, why.distorted_share
+    if share < _OF_GENERATOR and share + distorted < _DISTORTED:
+        return None
+    parts = f"took {percent_text(share)} % of the time"
+    if distorted >= LEAST_SHARE:
+        parts += f" and distorted another {percent_text(distorted)} %"
+    faults = () if verdict is None else verdict.faults
+    is_named = any(each.suspect.cause != GENERATOR_SLOW for each in faults)
+    return (
+        f"The traffic generator {parts}, so this run says little "
+        f"{'else ' if is_named else ''}about the network, and may hide its faults."
+    )
+
+
+def generator_remedy(summary: Summary) -> str:
+    """Return what to change so that a run says more about the network."""
+    advice = "Use lower rates, more dilation, or more agents or cores."
+    known = summary.keeping_up
+    if known is None:
+        return advice
+    exact = f"{remedy_sentence(known, summary.facts)}."
+    # Without a known rate, a slower fabric may not help.
+    return exact if known.port_rate_bps is None else f"{advice} {exact}"
 
 
 def _times(summary: Summary) -> list[str]:

@@ -18,7 +18,7 @@ from chakram.analysis.cause_ranking import (
     find_causes,
     ranked,
 )
-from chakram.analysis.charged_causes import Why
+from chakram.analysis.charged_causes import GENERATOR_SLOW, Why
 from chakram.analysis.simulation_misfit import LATE
 from chakram.diagnosis.counterfactual import (
     Case,
@@ -287,7 +287,7 @@ def _fitted_verdict(
 ) -> tuple[Fit, Verdict]:
     began_s = time.monotonic()
     charges = {
-        each.place: each.share for each in why.causes if each.cause == "generator slow"
+        each.place: each.share for each in why.causes if each.cause == GENERATOR_SLOW
     }
     fitted = fit(results, job=job, budget_s=budget_s, only=only)
     fitted = replace(fitted, found=tuple(merged(fitted.found, fitted.late, charges)))

@@ -49,6 +49,8 @@ def banners(
         found.append(f"{ended}{left_out if unfinished else ''}")
     largest = max((row.generator_wait_share for row in judged), default=0.0)
     bound = is_generator_bound(largest)
+    known = remedy_sentence(remedy, facts)
+    advice = f". {known}" if known else ""
     if bound:
         counts: dict[str, int] = {}
         for row in judged:
@@ -61,7 +63,7 @@ def banners(
             f"({listed}) waited for this generator for more than "
             f"{GENERATOR_BOUND_PERCENT} % of their time, those of one row for "
             f"{100 * largest:.0f} % of its total time: these times are the "
-            f"generator's, not the network's{_remedy(remedy, facts)}"
+            f"generator's, not the network's{advice}"
         )
     if generator is not None and generator.saturated:
         busiest = generator.saturated[0]
@@ -71,7 +73,7 @@ def banners(
             f"{busiest.agent}{f' (and {others} more)' if others else ''} was busy for "
             f"{100 * busiest.busy_share:.0f} % of the time in which its ranks "
             "communicated: this process, not the network, may be the "
-            f"limit{'' if bound else _remedy(remedy, facts)}"
+            f"limit{'' if bound else advice}"
         )
     if facts.samples_dropped:
         found.append(
@@ -91,27 +93,27 @@ def banners(
     return (*found, *facts.banners)
 
 
-def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
-    """Return advice on how the generator could keep up, to append to a banner."""
+def remedy_sentence(remedy: KeepingUp | None, facts: RunFacts) -> str:
+    """Return how the generator could keep up, without a period, or empty text."""
     if remedy is None:
         return ""
     if remedy.port_rate_bps is None:
         busy_share = 1 - (remedy.idle_share or 0.0)
         return (
-            f". Its busiest process was busy for only {100 * busy_share:.0f} % of the "
+            f"Its busiest process was busy for only {100 * busy_share:.0f} % of the "
             "time: it waited for processors that other processes used, so a slower "
             "fabric may not help; check what else runs there"
         )
     rate = exact_rate(remedy.port_rate_bps)
     if remedy.slowdown is None:
         key = f"--set {facts.rate_key}=" if facts.rate_key else "a rate of "
-        return f". Ports have no rate: with {key}{rate} this machine would have kept up"
+        return f"Ports have no rate: with {key}{rate} this machine would have kept up"
     if remedy.slowdown == 1:
         return (
-            ". They are few, and a slower fabric would not help: check what else runs "
-            "on this machine"
+            "Such collectives are few, and a slower fabric would not help: check what "
+            "else runs on this machine"
         )
-    share = f". At 1/{remedy.slowdown:g} of its rates"
+    share = f"At 1/{remedy.slowdown:g} of its rates"
     if remedy.dilation is not None:
         return (
             f"{share} (ports of {rate}, or --set fabric.dilation={remedy.dilation}) "

@@ -789,6 +789,18 @@ def test_time_of_the_generator_is_charged_to_no_other_cause() -> None:
     assert seen(Part.REPAIR, 500, unsure=unsure) != []
 
 
+def test_time_that_the_generator_distorted_is_counted() -> None:
+    pieces = tuple(
+        Piece(part, start, start + 100, 0, None, SENT)
+        for start, part in ((0, Part.NETWORK), (100, Part.REPAIR))
+    )
+    path = Path(job="j", iteration=3, pieces=pieces)
+    group = SENT.group, SENT.k
+    unsure = Surroundings(unsure={("j", 3, *group)})
+    assert explain([path], unsure).distorted_share == 0.5
+    assert explain([path], Surroundings()).distorted_share == 0
+
+
 def test_link_slower_than_its_peers_is_slow() -> None:
     changed = link("spine0:p1", "leaf1-spine0", "down", rate_bps=8 * 10**8)
     links = tuple(changed if each.port == changed.port else each for each in LINKS)

@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
 from chakram.analysis.charged_causes import Cause, Why
-from chakram.analysis.run_answer import answer_lines
+from chakram.analysis.run_answer import (
+    answer_lines,
+    generator_doubt,
+    generator_remedy,
+)
+from chakram.summary.generator_advice import KeepingUp
 from chakram.summary.run_summary import Measurements, RunFacts, Summary
 from chakram.summary.summarize_run import summarize_run
 from tests.unit.summary.test_summarize_run import WORLD, measurements, run
@@ -95,6 +101,58 @@ def test_no_link_is_accused_by_a_charge_alone() -> None:
     (*_, text) = answer_lines(made_summary(), made_why(("slow link", "h3 up", 0.5)))
     assert "h3" not in text
     assert "`chakram why` tests causes" in text
+
+
+@pytest.mark.parametrize(
+    ("share", "distorted", "expected"),
+    [
+        (0.09, 0.0, None),
+        (0.3, 0.0, "took 30.0 % of the time, so this run says little about "),
+        (0.06, 0.4, None),
+        (0.06, 0.5, "took 6.0 % of the time and distorted another 50.0 %, so this "),
+    ],
+)
+def test_material_share_of_the_generator_refuses_a_verdict_on_the_network(
+    share: float, distorted: float, expected: str | None
+) -> None:
+    halves = (("generator slow", host, share / 2) for host in ("h0", "h1"))
+    why = replace(made_why(*halves), distorted_ns=round(1000 * distorted))
+    doubt = generator_doubt(why)
+    told = " ".join(answer_lines(made_summary(), why))
+    if expected is None:
+        assert doubt is None
+        assert "says little" not in told
+    else:
+        assert doubt is not None
+        assert expected in doubt
+        assert doubt in told
+
+
+def test_doubt_about_a_run_with_a_network_fault_concerns_other_faults() -> None:
+    why = made_why(("generator slow", "h0", 0.3))
+    for cause, expected in (("slow link", "little else"), ("generator slow", "little")):
+        saving = Saving(share=0.1, low=0.1, high=0.1)
+        suspect = Suspect(cause=cause, place="h0")
+        found = Finding(suspect=suspect, saving=saving, after_previous=saving)
+        doubt = generator_doubt(why, Verdict(faults=(found,)))
+        assert doubt is not None
+        assert f"this run says {expected} about the network" in doubt
+
+
+def test_remedies_of_the_generator_agree_with_each_other() -> None:
+    crowded, slower = KeepingUp(idle_share=0.7), KeepingUp(slowdown=4.0, dilation=8)
+    slower = replace(slower, port_rate_bps=10**6)
+    general = "Use lower rates, more dilation, or more agents or cores."
+
+    def remedy(known: KeepingUp | None) -> str:
+        return generator_remedy(replace(made_summary(), keeping_up=known))
+
+    assert remedy(None) == general
+    assert "lower rates" not in remedy(crowded)
+    assert remedy(slower).startswith(f"{general} At 1/4 of its rates (ports of ")
+    assert remedy(slower).endswith(
+        "fabric.dilation=8) this machine would have kept up."
+    )
 
 
 def test_each_of_several_jobs_has_its_iteration() -> None:

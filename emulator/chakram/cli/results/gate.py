@@ -75,13 +75,15 @@ def gate(
 
 def _faults(run: Path) -> Faults:
     """Return the confirmed faults of a run, as ``chakram why`` finds them."""
+    from chakram.analysis.run_answer import generator_doubt
     from chakram.analysis.run_causes import why_of
     from chakram.diagnosis.verification import verify
     from chakram.run_directory.reader import open_run
 
     results = open_run(run)
     try:
-        verified = verify(results, why_of(results))
+        why = why_of(results)
+        verified = verify(results, why)
     except InputError as error:
         return None, str(error)
     if verified.verdict is None:
@@ -92,7 +94,8 @@ def _faults(run: Path) -> Faults:
     ]
     if results.incomplete and not faults:
         return None, f"{results.incomplete}: the cause of this end is not tested"
-    return faults, None
+    doubt = None if faults else generator_doubt(why)
+    return (faults, None) if doubt is None else (None, doubt)
 
 
 def _line(verdict: Verdict) -> str:

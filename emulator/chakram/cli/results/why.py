@@ -69,6 +69,7 @@ def why(
 ) -> None:
     """Explain where a run lost time: causes, links and ranks."""
     import_arrow_only()
+    from chakram.analysis.run_answer import generator_doubt, generator_remedy
     from chakram.analysis.run_causes import why_difference, why_document
     from chakram.run_directory.reader import open_run
 
@@ -76,7 +77,10 @@ def why(
         both = [open_run(each) for each in (run, other)]
         dilation = _same_dilation(*both)
         sides = [_explained(each, until, job, budget_s, no_verify) for each in both]
-        notes = _unlike(*both)
+        doubts = [generator_doubt(found, tested) for found, tested, _ in sides]
+        notes = _unlike(*both) + [
+            f"{name}: {each}" for name, each in zip("AB", doubts, strict=True) if each
+        ]
         document = {**why_difference(sides[0], sides[1]), "notes": notes}
         if as_json:
             print_json("why-difference", document)
@@ -92,11 +96,15 @@ def why(
     if end is not None and not as_json:
         print(f"End: {end}")
     explained = _explained(results, until, job, budget_s, no_verify)
+    doubt = generator_doubt(*explained[:2])
+    if doubt is not None:
+        doubt = f"{doubt} {generator_remedy(results.summary())}"
     if as_json:
         document = {
             "incomplete": results.incomplete,
             "end": None if end is None else asdict(end),
             **why_document(*explained),
+            "doubt": doubt,
         }
         print_json("why", document)
         return
@@ -106,6 +114,7 @@ def why(
         *explained,
         dilation=results.manifest.dilation,
         is_whole=not results.incomplete,
+        doubt=doubt,
     )
     print("\n".join(lines))
 
@@ -194,6 +203,7 @@ def _lines(
     *,
     dilation: int,
     is_whole: bool,
+    doubt: str | None = None,
 ) -> list[str]:
     """Return the lines to print: the causes, then the times that support them."""
     from chakram.console.number_format import time_text
@@ -210,6 +220,8 @@ def _lines(
         lines += _untested(why, reason, share)
     else:
         lines += _tested(verdict, "" if is_whole else " before the run ended")
+    if doubt is not None:
+        lines.insert(1, f"!! {doubt}")
     which = f" of jobs {', '.join(why.jobs)}" if len(why.jobs) > 1 else ""
     lines += [
         f"Iteration: {time(why.time_ns)} (mean of {why.iterations}{which}), of which "

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from chakram.analysis.cause_ranking import LEAST_SAVING, CauseClass
 from chakram.analysis.charged_causes import LEAST_SHARE
+from chakram.analysis.run_answer import generator_doubt, generator_remedy
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.number_format import percent_text, time_text, variation_text
 from chakram.diagnosis.verified import UNEXPLAINED, Verified
@@ -166,6 +167,7 @@ def _verdict(
         if charged:
             text = "Most of the lost time is charged to {}."
             yield Markup(text).format(charged[0][0].rpartition(": ")[0])
+        yield from _doubt(data)
         return
     before = "" if data.end is None else " before its end"
     for each in verified.verdict.faults[:_CAUSES]:
@@ -178,12 +180,21 @@ def _verdict(
         yield Markup(text).format(_together(each), saving)
     if not verified.verdict.faults:
         yield Markup("No fault{} was found.").format(before)
+    yield from _doubt(data, verified.verdict)
     if any(note.startswith(UNEXPLAINED) for note in verified.verdict.notes):
         yield Markup("A part of its time is <b>unexplained</b>.")
     for each in verified.verdict.limits[:1]:
         text = "{}, it would take {} less."
         remedy = each.suspect.remedy.replace("that port", each.suspect.place)
         yield Markup(text).format(_capitalized(remedy), each.saving)
+
+
+def _doubt(data: RunData, verdict: Verdict | None = None) -> Iterator[Markup]:
+    """Yield why the run says little about the network, if so, and what to do."""
+    if isinstance(data.why, str) or not (doubt := generator_doubt(data.why, verdict)):
+        return
+    text = "<b>{}</b> {}"
+    yield Markup(text).format(doubt, generator_remedy(data.summary))
 
 
 def _compared(data: RunData) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -10,6 +11,8 @@ import pytest
 import yaml
 
 from chakram import simulate
+from chakram.analysis import run_causes
+from chakram.analysis.charged_causes import Cause
 from chakram.cli import main
 from tests.support import REPO_ROOT
 from tests.unit.cli.common.test_examples import found
@@ -218,3 +221,27 @@ def test_a_planted_slow_link_is_named(
     assert " more is charged to slow link, most at h3-leaf0 up " in told
     assert "fault: link h3-leaf0 has 20Mbit at 0ns" in told
     assert main(["gate", before, str(rules), "--baseline", before]) == 0
+
+
+def test_no_fault_is_unproven_if_the_generator_took_much_of_the_time(
+    experiment: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = simulated(experiment, simulation__level="packet")
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("{version: 1, rules: [{check: no confirmed fault}]}")
+    assert main(["gate", str(run.path), str(rules)]) == 0
+    why = run_causes.why_of(run)
+    late = Cause(
+        cause="generator slow",
+        place="h0",
+        lost_ns=why.time_ns // 5,
+        share=0.2,
+    )
+    monkeypatch.setattr(run_causes, "why_of", lambda _: replace(why, causes=(late,)))
+    capsys.readouterr()
+    assert main(["gate", str(run.path), str(rules)]) == 6
+    (line, _) = capsys.readouterr().out.splitlines()
+    assert line.startswith("UNKNOWN no confirmed fault  (The traffic generator took 20")

@@ -80,6 +80,22 @@ def test_runs_of_other_traces_or_fabrics_are_noted() -> None:
     assert note.startswith("the runs have different traces and fabrics, ")
 
 
+def test_doubt_follows_the_verdict_at_once() -> None:
+    empty = Why(
+        iterations=1,
+        time_ns=1000,
+        parts_ns={},
+        causes=(),
+        by_rank=(),
+        by_collective=(),
+        path=None,
+    )
+    verdict, doubt, *_ = _lines(
+        empty, Verdict(), None, dilation=1, is_whole=True, doubt="It says little."
+    )
+    assert (verdict, doubt) == ("Fault: none found", "!! It says little.")
+
+
 def test_several_faults_have_a_saving_together() -> None:
     faults = tuple(
         Finding(suspect=each, saving=saving(0.05), after_previous=saving(0.05))

@@ -86,6 +86,19 @@ def test_untested_run_has_neither_a_fault_nor_none(data: RunData) -> None:
     assert found.heading == "Where time was lost"
 
 
+def test_page_of_a_generator_bound_run_refuses_a_verdict(data: RunData) -> None:
+    data.why = why(("generator slow", "h1", 300_000))
+    for tested in (verified(), Verified(verdict=None, reason="no time")):
+        verdict = answer(data, report_rows(data), tested).verdict
+        assert (
+            "<b>The traffic generator took 30.0 % of the time, so this run says little "
+            "about the network, and may hide its faults.</b> "
+        ) in verdict
+        assert "more agents or cores" in verdict
+    data.why = why(("own port", "rank 6", 300_000))
+    assert "says little" not in answer(data, report_rows(data), verified()).verdict
+
+
 def test_iterations_of_several_jobs_are_named_the_longest_first(data: RunData) -> None:
     (one,) = data.summary.iterations
     other = replace(one, job="late", mean_ns=2_000_000.0)
