@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -14,7 +16,12 @@ import yaml
 
 from chakram.analysis.run_causes import why_of
 from chakram.cli import main
-from chakram.diagnosis import fault_search, simulated_runs, verification
+from chakram.diagnosis import (
+    fault_search,
+    simulated_runs,
+    simulation_budget,
+    verification,
+)
 from chakram.diagnosis.counterfactual import (
     Rerun,
     Variant,
@@ -26,6 +33,7 @@ from chakram.diagnosis.counterfactual import (
 from chakram.diagnosis.fault_search import Fit, fit
 from chakram.diagnosis.late_host_attribution import merged
 from chakram.diagnosis.run_evidence import is_generator_bound
+from chakram.diagnosis.simulation_budget import SimulationBudget, expected_s
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.foundation.errors import ChakramError
 from chakram.run_directory.reader import RunResults, open_run
@@ -332,16 +340,61 @@ def test_repetitions_that_do_not_end_are_left_out(
 
     fault = {"kind": "loss", "link": "h2-leaf0", "direction": "up", "probability": 0.04}
     run = simulated(tmp_path, "clos", fault)
-    monkeypatch.setattr(simulated_runs, "rerun", rerun_once)
+    monkeypatch.setattr(simulation_budget, "rerun", rerun_once)
     assert names(fit(run))[:1] == [("loss", "h2-leaf0 up")]
 
 
 def test_no_hypothesis_is_simulated_after_the_budget(tmp_path: Path) -> None:
     slow = {"kind": "degrade", "link": "h4-s0", "direction": "up", "rate": "31Mbit"}
-    found = fit(simulated(tmp_path, "star", slow), budget_s=0)
+    run = simulated(tmp_path, "star", slow)
+    found = fit(run, budget=SimulationBudget(0))
     assert found.found == ()
     assert found.simulations == 1
     assert not found.is_explained
+
+
+def with_clock(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+    """Let each look at the clock take *step_s* seconds, as on a busy machine."""
+    clock = SimpleNamespace(monotonic=(step_s * at for at in count()).__next__)
+    monkeypatch.setattr(simulation_budget, "time", clock)
+
+
+def test_verdict_does_not_depend_on_the_speed_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = {"kind": "degrade", "link": "h4-s0", "direction": "up", "rate": "31Mbit"}
+    run = simulated(tmp_path, "star", slow)
+    monkeypatch.setattr(verification, "SIMULATE", "another world")
+    why = why_of(run)
+    found = []
+    for step_s in (0.0, 0.5):
+        with_clock(monkeypatch, step_s)
+        found.append(verification.verify(run, why, budget_s=6))
+    assert found[0] == found[1]
+    assert found[0].verdict is not None
+    assert found[0].verdict.faults
+
+
+@pytest.mark.parametrize("world", ["simulate", "another world"])
+def test_much_too_slow_simulations_have_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: str
+) -> None:
+    slow = {"kind": "degrade", "link": "h4-s0", "direction": "up", "rate": "31Mbit"}
+    run = simulated(tmp_path, "star", slow)
+    monkeypatch.setattr(verification, "SIMULATE", world)
+    with_clock(monkeypatch, 40.0)
+    found = verification.verify(run, why_of(run), budget_s=10)
+    assert found.verdict is None
+    assert str(found.reason).startswith("unproven: stopped after 80 s, because ")
+
+
+def test_expected_work_is_that_of_the_simulated_iterations(tmp_path: Path) -> None:
+    base = variant_of(simulated(tmp_path, "star").manifest, "run")
+    whole, part = expected_s(base), expected_s(base, measured={"main": 1})
+    assert 0 < part < 0.5 * whole
+    budget = SimulationBudget(60)
+    budget.rerun(base, measured=1)
+    assert 0.3 * part < budget.used_s
 
 
 def test_links_are_not_blamed_for_late_hosts(

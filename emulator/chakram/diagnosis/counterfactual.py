@@ -297,7 +297,7 @@ def rerun(variant: Variant, *, measured: Limit | None = None) -> Rerun:
     ready = planned(variant)
     plan, topology = ready.plan, ready.topology
     if measured is not None:
-        plan = _limited(plan, measured)
+        plan = limited(plan, measured)
     changed = _changed(topology, variant)
     wire, always = _faster_ports(changed, variant.port_rates_bps)
     delay_ns = sum(
@@ -345,7 +345,7 @@ def rerun(variant: Variant, *, measured: Limit | None = None) -> Rerun:
     )
 
 
-def _limited(plan: Plan, measured: Limit) -> Plan:
+def limited(plan: Plan, measured: Limit) -> Plan:
     """Return a plan whose jobs have at most some number of measured iterations."""
     settings = plan.agents[0].settings
     jobs = dict.fromkeys(rank.program.job for rank in plan.ranks())

@@ -12,7 +12,6 @@ other hypotheses on all iterations.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -47,6 +46,8 @@ from chakram.diagnosis.run_evidence import (
     without_core,
 )
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
+from chakram.diagnosis.simulation_budget import SimulationBudget
+from chakram.diagnosis.verified import BUDGET_S
 from chakram.foundation.errors import ChakramError, InputError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ _RESOLVED = 0.01
 """Error of the fit.  Misfits with a smaller difference are also equivalent."""
 
 _OF_SEARCH = 0.5
-"""Share of the fitting time after which the search suspects no additional ports."""
+"""Share of the fitting budget after which the search suspects no additional ports."""
 
 _AS_FINE = 2.0
 """Maximum misfit for additional bisection steps, relative to the smallest misfit."""
@@ -86,7 +87,7 @@ _BOTH = 0.6
 """Maximum misfit of a two-way fault, relative to the one-way fault."""
 
 _OF_BUDGET = 0.6
-"""Share of the time limit for fitting.  The rest is for testing savings."""
+"""Share of the budget for fitting.  The rest is for testing savings."""
 
 _OF_PATHS = frozenset({"dead uplink", "hash imbalance"})
 """Faults that change paths, so that bytes of links prove them."""
@@ -148,7 +149,7 @@ def fit(
     results: RunResults,
     *,
     job: str | None = None,
-    budget_s: float = 60.0,
+    budget: SimulationBudget | None = None,
     only: Collection[int] | None = None,
 ) -> Fit:
     """Find the faults that explain a run on a network.
@@ -157,15 +158,14 @@ def fit(
         results: Results of the run.
         only: Numbers of the iterations to explain.  None: all.
         job: The job to explain.  None: all jobs.
-        budget_s: Time limit of the diagnosis, in seconds.  A share of that time is for
-            simulating hypotheses.
+        budget: Budget of the diagnosis.  A share of it is for simulating hypotheses.
+            None: a budget of ``BUDGET_S``.
 
     Raises:
         InputError: If the experiment or its traces cannot be read.
         ChakramError: If the run cannot be simulated without faults.
     """
-    until_s = time.monotonic() + _OF_BUDGET * budget_s
-    return _Search(results, job, until_s, only).fit()
+    return _Search(results, job, budget or SimulationBudget(BUDGET_S), only).fit()
 
 
 class _Search:
@@ -173,15 +173,21 @@ class _Search:
         self,
         results: RunResults,
         job: str | None,
-        until_s: float,
+        budget: SimulationBudget,
         only: Collection[int] | None,
     ) -> None:
-        now_s = time.monotonic()
-        self._until_s = until_s
-        self._search_until_s = now_s + _OF_SEARCH * (until_s - now_s)
+        self._budget = budget
+        fitting_s = _OF_BUDGET * budget.left_s
+        self._until_s = budget.used_s + fitting_s
+        self._search_until_s = budget.used_s + _OF_SEARCH * fitting_s
         self._null = without_declared_faults(results)
         self._runs = SimulatedRuns(
-            results, job, base=self._null, until_s=until_s, only=only
+            results,
+            job,
+            base=self._null,
+            budget=budget,
+            until_s=self._until_s,
+            only=only,
         )
         self._waits = generator_waits(results)
         self._noise = median(self._waits.values()) if self._waits else 0.0
@@ -197,7 +203,7 @@ class _Search:
         )
         run, shown = self._runs.simulated(self._null)
         for variant in counted_paths(results, self._null, run):
-            if time.monotonic() > self._search_until_s:
+            if self._budget.used_s > self._search_until_s:
                 break
             try:
                 other_run, other = self._runs.simulated(variant)
@@ -266,7 +272,7 @@ class _Search:
         if delayed is None:
             return self._searched(self._null, [])
         until_s = self._until_s
-        self._until_s = (time.monotonic() + until_s) / 2
+        self._until_s = (self._budget.used_s + until_s) / 2
         start = replace(self._null, assumed=delayed.assumed)
         found, variant = self._searched(start, [(delayed, ())])
         self._until_s = until_s
@@ -288,7 +294,7 @@ class _Search:
         Return all faults, and the variant with them.
         """
         run, shown = self._runs.simulated(variant)
-        while len(found) < _MOST_FAULTS and time.monotonic() < self._until_s:
+        while len(found) < _MOST_FAULTS and self._budget.used_s < self._until_s:
             now = self._misfit(shown)
             noise = max(self._noise, self._runs.spread(variant))
             is_near = now <= max(_LEAST_MISFIT, 2 * noise)
@@ -363,7 +369,7 @@ class _Search:
             span=DELAYS_NS,
         )
         delayed = self._fit_of.fitted(variant, what)
-        if delayed is None or time.monotonic() > self._until_s:
+        if delayed is None or self._budget.used_s > self._until_s:
             return slow, rivals
         delayed = self._fit_of.finer(variant, delayed)
         if delayed.misfit < _BOTH * slow.misfit - _RESOLVED:
@@ -528,9 +534,9 @@ class _Search:
         return self._fit_of.fitted(variant, both)
 
     def _is_found(self, hypotheses: Sequence[Hypothesis], enough: float) -> bool:
-        """Return whether a hypothesis explains the run, or the time is used up."""
+        """Return whether a hypothesis explains the run, or the budget is used up."""
         return (
-            time.monotonic() > self._search_until_s
+            self._budget.used_s > self._search_until_s
             or min((each.fitted for each in hypotheses), default=1.0) <= enough
         )
 

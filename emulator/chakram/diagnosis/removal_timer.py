@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -22,8 +21,8 @@ from chakram.diagnosis.counterfactual import (
     Rerun,
     Variant,
     mean_time,
-    rerun,
 )
+from chakram.diagnosis.simulation_budget import SimulationBudget
 from chakram.foundation.errors import ChakramError
 
 SEEDS, MORE_SEEDS = 8, 24
@@ -73,8 +72,8 @@ class RemovalTimer:
     If all iterations are alike, the timer simulates only the first measured iteration
     until a suspect is confirmed.  *limit* is the number of iterations to simulate, if
     not all.  If *averages* is set, times are means over ``SEEDS`` seeds, because the
-    random numbers of the run are unknown.  After *until_s*, the timer tests no further
-    suspect and simulates no unnecessary seed.
+    random numbers of the run are unknown.  If *budget* is used up, the timer tests no
+    further suspect and simulates no unnecessary seed.
     """
 
     def __init__(
@@ -83,14 +82,14 @@ class RemovalTimer:
         run: Rerun,
         cases: Sequence[Case],
         job: str | None,
-        until_s: float,
+        budget: SimulationBudget,
         limit: Limit | None = None,
         *,
         averages: bool = False,
     ) -> None:
         self._base = base
         self._averages = averages
-        self._until_s = until_s
+        self._budget = budget
         self._limit = limit
         self._cases = cases
         self._job = job
@@ -120,7 +119,7 @@ class RemovalTimer:
         """Return the mean time of an iteration in ns, as ``Times`` specifies."""
         if not removed and not self._averages:
             return mean_time(self._first)
-        if removed and time.monotonic() > self._until_s:
+        if removed and self._budget.left_s < 0:
             self._skipped += 1
             return None
         if self._averages:
@@ -156,7 +155,8 @@ class RemovalTimer:
             for change in changes:
                 variant = change(variant)
             chosen = measured or self._limit
-            times_ns = rerun(variant, measured=chosen).iterations_ns(self._job)
+            run = self._budget.rerun(variant, measured=chosen)
+            times_ns = run.iterations_ns(self._job)
         except ChakramError:
             return None
         own = {self._cases[index].job for index in removed} - {None}
@@ -245,7 +245,7 @@ class RemovalTimer:
         removed = self._removed(finding)
         for count in (SEEDS, MORE_SEEDS):
             saving = self._of_seeds(removed, finding.saving.share, count)
-            if saving is None or saving.is_certain or time.monotonic() > self._until_s:
+            if saving is None or saving.is_certain or self._budget.left_s < 0:
                 break
         if saving is None:
             return finding
@@ -266,7 +266,7 @@ class RemovalTimer:
         samples = sorted(
             1 - without / whole
             for number in range(count)
-            if time.monotonic() < self._until_s
+            if self._budget.left_s > 0
             if (whole := self._seeded(before, number))
             and (without := self._seeded(removed, number))
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,13 +20,13 @@ from chakram.diagnosis.counterfactual import (
     Rerun,
     Variant,
     recorded_iterations,
-    rerun,
 )
 from chakram.diagnosis.run_evidence import (
     Messages,
     measured_messages,
     simulated_messages,
 )
+from chakram.diagnosis.simulation_budget import SimulationBudget
 from chakram.foundation.errors import ChakramError
 from chakram.foundation.grouping import grouped
 from chakram.roce.constants import NEVER
@@ -66,7 +65,8 @@ class SimulatedRuns:
         results: Results of the run.
         job: The job to compare. None: all jobs.
         base: The unchanged run.
-        until_s: Value of ``time.monotonic`` after which ``attempt`` gives up.
+        budget: Budget of the simulations.
+        until_s: Used budget above which ``attempt`` gives up.
         only: Numbers of the iterations to compare.  None: all.
     """
 
@@ -76,10 +76,12 @@ class SimulatedRuns:
         job: str | None,
         *,
         base: Variant,
+        budget: SimulationBudget,
         until_s: float,
         only: Collection[int] | None = None,
     ) -> None:
         self._job = job
+        self._budget = budget
         self._until_s = until_s
         self._records = measured_messages(results, job)
         own_ns = self._records[1]
@@ -135,7 +137,7 @@ class SimulatedRuns:
             ChakramError: If the simulation does not end.
         """
         measured = self.iterations(variant)
-        run = rerun(variant, measured=measured)
+        run = self._budget.rerun(variant, measured=measured)
         flows, times_ns = simulated_messages(run, self._job)
         if is_timed(variant.assumed) or self._of_jobs is not None:
             fitted, judged = (
@@ -171,12 +173,16 @@ class SimulatedRuns:
         seed = variant.experiment.seed
         for each in range(seed + 1, seed + _SEEDS):
             with suppress(ChakramError):
-                again = rerun(replace(variant, seed=each), measured=measured)
+                changed = replace(variant, seed=each)
+                again = self._budget.rerun(changed, measured=measured)
                 yield simulated_messages(again, self._job)
 
     def attempt(self, variant: Variant, assumed: Sequence[Assumption]) -> Halves | None:
-        """Simulate a variant with more faults, or return None on failure or timeout."""
-        if time.monotonic() > self._until_s:
+        """Simulate a variant with more faults, or return None on failure.
+
+        Return None, too, if the budget is used up.
+        """
+        if self._budget.used_s > self._until_s:
             return None
         self.simulations += 1
         changed = replace(variant, assumed=(*variant.assumed, *assumed))

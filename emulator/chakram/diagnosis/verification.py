@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from chakram.analysis.cause_ranking import (
     LEAST_SAVING,
@@ -26,7 +24,6 @@ from chakram.diagnosis.counterfactual import (
     Variant,
     mean_time,
     recorded_iterations,
-    rerun,
     variant_of,
 )
 from chakram.diagnosis.design_limits import ALL_HOSTS
@@ -34,6 +31,11 @@ from chakram.diagnosis.fault_proposals import Hypothesis
 from chakram.diagnosis.fault_search import Fit, fit
 from chakram.diagnosis.late_host_attribution import latest_on_paths, merged, on_paths
 from chakram.diagnosis.removal_timer import SEEDS, RemovalTimer, has_random_numbers
+from chakram.diagnosis.simulation_budget import (
+    BudgetStopped,
+    SimulationBudget,
+    expected_s,
+)
 from chakram.diagnosis.slow_iterations import (
     of_some_iterations,
     outliers,
@@ -84,32 +86,32 @@ def verify(
         results: Results of the run.
         why: Critical paths of the run.
         job: The job to explain.  None: all jobs.
-        budget_s: Approximate time limit for all simulations, in seconds.  If it is too
-            short for all suspects, limits of the design are skipped first.
+        budget_s: Limit of the work of all simulations, in seconds of an idle machine.
+            If it is too short for all suspects, limits of the design are skipped first.
         say: Receives messages, for example the expected duration if it is long.
     """
     try:
-        return Verified(verdict=_verdict(results, why, job, budget_s, say))
-    except ChakramError as error:
+        budget = SimulationBudget(budget_s)
+        return Verified(verdict=_verdict(results, why, job, budget, say))
+    except (ChakramError, BudgetStopped) as error:
         return Verified(verdict=None, reason=str(error))
 
 
 def _verdict(
-    results: RunResults, why: Why, job: str | None, budget_s: float, say: Say
+    results: RunResults, why: Why, job: str | None, budget: SimulationBudget, say: Say
 ) -> Verdict:
     if results.manifest.world != SIMULATE:
-        return _of_network(results, why, job, budget_s, say)
+        return _of_network(results, why, job, budget, say)
     where = str(results.path)
-    _refuse_long(where, "simulating it took", _recorded_s(results), budget_s)
     base = variant_of(results.manifest, where)
-    began_s = time.monotonic()
     recorded_ns = recorded_iterations(results, job)
     limit, compared = None, {*recorded_ns}
     if results.incomplete:
         limit, before = _recorded_limit(results)
         compared &= before
-    run = rerun(base, measured=limit)
-    cost_s = time.monotonic() - began_s
+    cost_s = expected_s(base, measured=limit)
+    _refuse_long(where, "simulating it takes", cost_s, budget.limit_s)
+    run = budget.rerun(base, measured=limit)
     again_ns = run.iterations_ns(job)
     if any(again_ns.get(key) != recorded_ns[key] for key in compared):
         raise InputError(
@@ -119,9 +121,9 @@ def _verdict(
             "simulate the experiment again",
         )
     cases = _affordable(
-        _cases(base, run, results, why, job), where, cost_s, budget_s, say
+        _cases(base, run, results, why, job), where, budget.used_s, budget.limit_s, say
     )
-    timer = RemovalTimer(base, run, cases, job, began_s + budget_s, limit)
+    timer = RemovalTimer(base, run, cases, job, budget, limit)
     verdict = _tested(cases, timer, where)
     if has_random_numbers(base):
         verdict = timer.with_intervals(verdict)
@@ -192,15 +194,6 @@ def _tested(cases: Sequence[Case], timer: RemovalTimer, where: str) -> Verdict:
     return timer.exactly(found)
 
 
-def _recorded_s(results: RunResults) -> float:
-    """Return how long the recorded simulation took, in seconds."""
-    manifest = results.manifest
-    if manifest.ended_at is None:
-        return 0.0
-    ended = datetime.fromisoformat(manifest.ended_at)
-    return (ended - datetime.fromisoformat(manifest.started_at)).total_seconds()
-
-
 def _refuse_long(where: str, what: str, cost_s: float, budget_s: float) -> None:
     if cost_s > budget_s:
         raise InputError(
@@ -226,7 +219,7 @@ def _cases(
 def _affordable(
     cases: list[Case], where: str, cost_s: float, budget_s: float, say: Say
 ) -> list[Case]:
-    """Return the cases that fit the time limit, and announce the expected duration."""
+    """Return the cases that fit the budget, and announce the expected duration."""
     if cost_s * len(cases) > budget_s:
         cases = [case for case in cases if case.suspect.kind is CauseClass.FAULT]
         say(
@@ -244,7 +237,7 @@ def _affordable(
 
 
 def _of_network(
-    results: RunResults, why: Why, job: str | None, budget_s: float, say: Say
+    results: RunResults, why: Why, job: str | None, budget: SimulationBudget, say: Say
 ) -> Verdict:
     """Fit a simulation to a run on a network, and test causes in the simulation.
 
@@ -258,17 +251,20 @@ def _of_network(
             "compare the counters of the NICs, nics in run.json",
         )
     say("fitting simulations to the measured messages (--no-verify skips this)")
-    until_s = time.monotonic() + budget_s
-    fitted, verdict = _fitted_verdict(results, why, job, budget_s)
+    fitted, verdict = _fitted_verdict(results, why, job, budget)
     slow = slow_iterations(fitted.times_ns)
-    left_s = until_s - time.monotonic()
     # Counted faults, such as losses, may delay any iteration.
     is_counted = any(each.is_counted for each, _ in fitted.found)
-    if fitted.is_explained or is_counted or not slow or left_s < budget_s / 3:
+    if (
+        fitted.is_explained
+        or is_counted
+        or not slow
+        or 3 * budget.left_s < budget.limit_s
+    ):
         return verdict
     say("fitting simulations to the slow iterations only")
     misfit = fitted.misfit
-    fitted, part = _fitted_verdict(results, why, job, left_s, only=slow)
+    fitted, part = _fitted_verdict(results, why, job, budget, only=slow)
     if fitted.misfit > _OF_SLOW * misfit:
         return verdict
     places = {each.place for each, _ in fitted.found}
@@ -282,14 +278,14 @@ def _fitted_verdict(
     results: RunResults,
     why: Why,
     job: str | None,
-    budget_s: float,
+    budget: SimulationBudget,
     only: Collection[int] | None = None,
 ) -> tuple[Fit, Verdict]:
-    began_s = time.monotonic()
+    before_s, limit_s = budget.used_s, budget.left_s
     charges = {
         each.place: each.share for each in why.causes if each.cause == GENERATOR_SLOW
     }
-    fitted = fit(results, job=job, budget_s=budget_s, only=only)
+    fitted = fit(results, job=job, budget=budget, only=only)
     fitted = replace(fitted, found=tuple(merged(fitted.found, fitted.late, charges)))
     base, run = fitted.variant, fitted.run
     simulated_ns = mean_time(run.iterations_ns(job))
@@ -310,7 +306,7 @@ def _fitted_verdict(
     notes += _outliers(recorded_iterations(results, job))
     own = [_fitted_case(found, why) for found, _ in fitted.found]
     is_random = has_random_numbers(base)
-    cost_s = (time.monotonic() - began_s) / max(1, fitted.simulations)
+    cost_s = (budget.used_s - before_s) / max(1, fitted.simulations)
     cost_s *= SEEDS if is_random else 1
     named = {
         (each.cause, each.place)
@@ -322,11 +318,11 @@ def _fitted_verdict(
         for case in _cases(base, run, results, why, job)
         if (case.suspect.cause, case.suspect.place) not in named
     ]
-    if cost_s * (len(own) + len(others)) > budget_s:
+    if cost_s * (len(own) + len(others)) > limit_s:
         others = [case for case in others if case.suspect.kind is CauseClass.FAULT]
     cases = [*own, *others]
     timer = RemovalTimer(
-        base, run, cases, job, began_s + budget_s, fitted.measured, averages=is_random
+        base, run, cases, job, budget, fitted.measured, averages=is_random
     )
     verdict = _tested(cases, timer, str(results.path))
     rivals = {

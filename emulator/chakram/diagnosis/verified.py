@@ -11,7 +11,7 @@ Say = Callable[[str], None]
 """Function that shows a message."""
 
 BUDGET_S = 60.0
-"""Default time limit for testing the causes of a run, in seconds."""
+"""Default budget for testing the causes of a run, in seconds of an idle core."""
 
 UNEXPLAINED = "part of the difference is unexplained"
 """Beginning of the note about a run on a network that no simulation fits."""

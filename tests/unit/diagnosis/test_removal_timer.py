@@ -10,6 +10,7 @@ import pytest
 
 from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
 from chakram.diagnosis.removal_timer import RemovalTimer, _are_alike
+from chakram.diagnosis.simulation_budget import SimulationBudget
 
 LOSS = Suspect(cause="loss", place="h1-s0 up")
 HASH = Suspect(cause="hash imbalance", place="leaf1")
@@ -26,7 +27,7 @@ def kept(times_ns: dict[tuple[int, ...], list[int]]) -> list[Suspect]:
     """
     timer: Any = RemovalTimer.__new__(RemovalTimer)
     timer._cases = [SimpleNamespace(suspect=each) for each in (LOSS, HASH)]
-    timer._until_s = math.inf
+    timer._budget = SimulationBudget(math.inf)
     timer._seeded = lambda removed, number: times_ns[tuple(sorted(removed))][number % 8]
     loss = Finding(suspect=LOSS, saving=exactly(0.14), after_previous=exactly(0.14))
     masked = Finding(

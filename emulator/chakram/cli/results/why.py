@@ -62,7 +62,8 @@ def why(
             "--budget",
             metavar="SECONDS",
             min=0,
-            help="Time limit for the simulations that test causes.",
+            help="Work of the simulations that test causes, in seconds of an idle "
+            "core. The load of this machine does not change the result.",
         ),
     ] = 60.0,
     as_json: Json = False,

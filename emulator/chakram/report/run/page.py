@@ -41,7 +41,7 @@ def run_page(
 
     Args:
         results: Results of the run.
-        budget_s: Approximate time limit for testing causes, in seconds.  0: causes are
+        budget_s: Budget for testing causes, as for ``verify``.  0: causes are
             not tested.
         say: Receives messages, for example the expected duration if it is long.
 
