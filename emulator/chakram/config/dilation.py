@@ -89,6 +89,10 @@ def stretched_sections(experiment: Model) -> dict[str, Any]:
             experiment.hang_timeout_ns,  # type: ignore[attr-defined]
             _PATIENCE * timeout_ns,
         )
+    records: Model = experiment.records  # type: ignore[attr-defined]
+    if "sample_bin_ns" not in records.model_fields_set:
+        # A stretched default would leave few samples of a run.
+        sections.pop("records", None)
     return sections
 
 

@@ -91,7 +91,7 @@ class Records(Model):
         default=10_000_000, alias="sample_bin", ge=0, le=3600 * 10**9
     )
     """Sampling interval of ports, queue pairs and modeled switches. 0s: one sample, at
-    the end."""
+    the end. With dilation, the default is in real time."""
 
 
 class Metrics(Model):

@@ -176,6 +176,12 @@ def test_a_run_is_patient_enough_for_stretched_timeouts() -> None:
     assert experiment.hang_timeout_ns == 4 * 67_108_864_000
 
 
+def test_default_sampling_interval_is_real_time() -> None:
+    assert experiment_of(1000).records.sample_bin_ns == 10**7
+    written = experiment_of(1000, records="{sample_bin: 10ms}")
+    assert written.records.sample_bin_ns == 10**10
+
+
 def test_timeouts_by_their_exponent_are_stretched_exactly() -> None:
     experiment = experiment_of(1000, transport="{local_ack_timeout: 4}")
 
