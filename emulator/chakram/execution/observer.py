@@ -64,6 +64,9 @@ class Progress(Protocol):
     ) -> None:
         """Report the counters of an agent after *done* of *total* iterations."""
 
+    def expect(self, duration_ns: int) -> None:
+        """Receive the expected duration of the iterations of a run, or 0."""
+
     def note(self, text: str) -> None:
         """Show a message to the user."""
 
@@ -78,6 +81,9 @@ class Silent:
         """See ``Progress``."""
 
     def sample(self, *_: object, **__: object) -> None:
+        """See ``Progress``."""
+
+    def expect(self, duration_ns: int) -> None:
         """See ``Progress``."""
 
     def note(self, text: str) -> None:

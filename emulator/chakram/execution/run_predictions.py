@@ -11,6 +11,7 @@ from chakram.execution.separate_process import apart
 from chakram.foundation.errors import ChakramError
 from chakram.foundation.units import format_time
 from chakram.predict.routing import PathFinder
+from chakram.preparation.expected_duration import computing_ns, duration_note
 from chakram.preparation.host_delays import (
     as_range,
     differs,
@@ -50,12 +51,14 @@ class RunPredictions:
         reference: Receives the times.
         metrics: Receives the times by source.
         progress: Shows what is simulated.
+        run_ns: Simulated time of the run, or None if it is not simulated.
     """
 
     experiment: Experiment
     reference: Reference
     metrics: MetricsState
     progress: Progress
+    run_ns: int | None = None
 
     async def predict(self, plan: Plan, world: World) -> None:
         """Predict the times of the run that the experiment requests.
@@ -86,7 +89,7 @@ class RunPredictions:
             reference.notes += alone.notes
         if "simulate" in wanted and has_switches:
             self.progress.phase("simulating")
-            reference.predictions, notes = await apart(
+            reference.predictions, notes, self.run_ns = await apart(
                 simulate_draws,
                 plan,
                 topology,
@@ -103,6 +106,14 @@ class RunPredictions:
             alone=reference.alone,
             **medians(reference.predictions),
         )
+
+    def announce(self, plan: Plan) -> None:
+        """Show how long the run will take, if that is long."""
+        compute_ns = computing_ns(plan)
+        run_ns = compute_ns if self.run_ns is None else self.run_ns
+        self.progress.expect(run_ns)
+        if note := duration_note(run_ns, compute_ns, dilation=self.experiment.dilation):
+            self.progress.note(note)
 
     async def add_host_delays(
         self,

@@ -119,7 +119,7 @@ def times_with_host_delays(
         delayed = with_delay(topology, delay_ns)
         if abs(step_ns) < LEAST_SPREAD * delay_ns:
             break
-    times, _ = simulate_draws(plan, delayed, seed, draws, faults)
+    times = simulate_draws(plan, delayed, seed, draws, faults).times_ns
     barriers = {
         identity.key
         for identity in OperationTable(plan).identities

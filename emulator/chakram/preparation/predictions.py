@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from statistics import median
+from typing import NamedTuple
 
 from chakram.config.transport import Faults
 from chakram.fabric.fabric_types.base import FabricKind
@@ -29,6 +30,7 @@ from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.schedule_bounds import collective_kinds
 from chakram.records.collective_assembly import CollectiveJoiner
 from chakram.records.named_rows import OperationTable
+from chakram.records.row_layout import ITERATION_FIELDS
 from chakram.records.run_records import CollectiveKey
 from chakram.summary.run_summary import DRAW, SIMULATE
 from chakram.switch.ecmp import EcmpHash
@@ -273,19 +275,30 @@ def early_timeouts(resent: int, lost: int, missing: int = 0) -> tuple[str, ...]:
     )
 
 
+class SimulatedDraws(NamedTuple):
+    """Predictions of a run, simulated with several draws of the paths.
+
+    Attributes:
+        times_ns: Times of collectives by source.  The source is ``simulate``, with the
+            number of the draw if there are several.
+        notes: Notes on timeouts that are too short, or on a simulation with faults that
+            does not end.
+        run_ns: Longest time of the whole run, or None if unknown.
+    """
+
+    times_ns: dict[str, dict[CollectiveKey, int]]
+    notes: tuple[str, ...]
+    run_ns: int | None
+
+
 def simulate_draws(
     plan: Plan,
     topology: Topology,
     seed: int,
     draws: Sequence[Switching],
     faults: Faults,
-) -> tuple[dict[str, dict[CollectiveKey, int]], tuple[str, ...]]:
+) -> SimulatedDraws:
     """Run ``simulate_run`` for each of several draws of the paths.
-
-    Returns:
-        The times by source, and notes. The source is ``simulate``, with the number of
-        the draw if there are several. Notes report timeouts that are too short. If a
-        simulation with faults does not end, a note replaces all times.
 
     Raises:
         RunFailed: If a simulated job without faults does not end.
@@ -298,14 +311,23 @@ def simulate_draws(
     except RunFailed as error:
         if faults == Faults():
             raise
-        return {}, (f"no predictions with these faults: {error}",)
+        return SimulatedDraws({}, (f"no predictions with these faults: {error}",), None)
     notes = [
         early_timeouts(result.resent_for_timeout, lost_in(result))
         for _, result in found
     ]
-    return {
-        name.format(number): times for number, (times, _) in enumerate(found)
-    }, tuple(f"simulated: {note}" for note in max(notes))
+    return SimulatedDraws(
+        {name.format(number): times for number, (times, _) in enumerate(found)},
+        tuple(f"simulated: {note}" for note in max(notes)),
+        max(_run_ns(plan, result) for _, result in found),
+    )
+
+
+def _run_ns(plan: Plan, result: SimulationResult) -> int:
+    """Return the time of a whole run, of which a part was perhaps simulated."""
+    simulated = len(result.records.iterations) // len(ITERATION_FIELDS)
+    planned = sum(plan.iterations_of().values())
+    return result.end_ns * max(1, planned // max(1, simulated))
 
 
 def medians(

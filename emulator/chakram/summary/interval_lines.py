@@ -63,12 +63,21 @@ class Intervals:
         every_ns: Time between two lines.
         begin_ns: Start of the run.
         dilation: Factor by which rates are multiplied.
+        expected_ns: Expected duration of the run, until its progress predicts it.
     """
 
-    def __init__(self, *, every_ns: int, begin_ns: int, dilation: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        every_ns: int,
+        begin_ns: int,
+        dilation: int = 1,
+        expected_ns: int = 0,
+    ) -> None:
         self._every_ns = every_ns
         self._dilation = dilation
         self._begin_ns = begin_ns
+        self._end_ns = begin_ns + expected_ns
         self._line_ns = begin_ns
         self._last: dict[str, AgentSample] = {}
         # Samples that the last line used, with their times.
@@ -105,6 +114,8 @@ class Intervals:
         ):
             return None
         left_ns = None if work is None else work.left_ns(now_ns - self._begin_ns)
+        if left_ns is None and self._end_ns > now_ns:
+            left_ns = self._end_ns - now_ns
         line = self._line(now_ns, done, total, left_ns)
         self._before = {
             name: (self._times_ns[name], found) for name, found in self._last.items()

@@ -73,7 +73,7 @@ def test_delay_of_hosts_is_fitted_to_round_trips() -> None:
         plan, STAR, 1, DRAWS, Faults(), measured_ns
     )
     assert delay_ns == pytest.approx(20_000, rel=0.1)
-    undelayed, _ = simulate_draws(plan, STAR, 1, DRAWS, Faults())
+    undelayed, *_ = simulate_draws(plan, STAR, 1, DRAWS, Faults())
     assert differs(undelayed, delayed)
     (key,) = delayed["simulate"]  # no barrier
     wanted_ns = durations(plan, real)[key]

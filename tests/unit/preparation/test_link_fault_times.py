@@ -331,7 +331,7 @@ def test_run_that_faults_would_end_has_no_prediction() -> None:
     cut = {"kind": "down", "link": "h2-leaf1"}
     faults = Faults(links=(LinkFaultSettings(**cut),))
     draws = [Switching(ecmp=PATHS)]
-    found, (note,) = simulate_draws(plan, TOPOLOGY, 1, draws, faults)
+    found, (note,), _ = simulate_draws(plan, TOPOLOGY, 1, draws, faults)
     assert found == {}
     assert note.startswith("no predictions with these faults: simulation: ")
     with pytest.raises(RunFailed):

@@ -52,11 +52,11 @@ def test_every_draw_is_a_separate_prediction() -> None:
     plan = make_plan([program(rank, group, rows) for rank in range(8)], CLOS)
     healthy = Faults()
     drawn = [Switching(ecmp=DrawnPaths(seed=1))]
-    one, notes = simulate_draws(plan, CLOS, 1, drawn, healthy)
+    one, notes, _ = simulate_draws(plan, CLOS, 1, drawn, healthy)
     assert notes == ()
     assert list(one) == ["simulate"]
     draws = [Switching(ecmp=DrawnPaths(seed=seed)) for seed in (1, 2, 3, 4)]
-    several, _ = simulate_draws(plan, CLOS, 1, draws, healthy)
+    several, *_ = simulate_draws(plan, CLOS, 1, draws, healthy)
     assert list(several) == [f"simulate.{number}" for number in range(4)]
     assert several["simulate.0"] == one["simulate"]
     assert len({tuple(times.values()) for times in several.values()}) > 1
@@ -182,7 +182,7 @@ transport: {{window: 64KiB, retransmit_timeout: {timeout}, retry_limit: 7}}
     ports = experiment.fabric.simulated_ports(topology)
     plan = resolve(experiment, load_jobs(experiment)).plan(ports, "r")
     draws = [experiment.fabric.switching(1)]
-    found, notes = simulate_draws(plan, topology, 1, draws, Faults())
+    found, notes, _ = simulate_draws(plan, topology, 1, draws, Faults())
     assert list(found) == ["simulate"]
     assert [note[:30] for note in notes] == (
         ["simulated: timeouts are shorte"] if is_told else []

@@ -89,6 +89,7 @@ class ProgressReporter:
     _task: TaskID | None = None
     _phase: str = ""
     _next_line_ns: int = 0
+    _expected_ns: int = 0
 
     def __post_init__(self) -> None:
         # Rich takes 13 ms to import, and plain lines do not need it.
@@ -150,10 +151,13 @@ class ProgressReporter:
         now_ns = self.clock_ns()
         spent_ns = now_ns - self._phases[-1][1] if self._phases else 0
         left = ""
+        left_ns = self._left_ns(spent_ns) if unit == "iteration" else None
         if 0 < done < total and spent_ns >= _LEFT_AFTER_NS:
+            left_ns = spent_ns * (total - done) // done
+        if done < total and left_ns is not None:
             from chakram.summary.interval_lines import time_left
 
-            left = f", {time_left(spent_ns * (total - done) // done)} left"
+            left = f", {time_left(left_ns)} left"
         if self._bar is not None and self._task is not None:
             text = f"{self._phase}{left}"
             self._bar.update(self._task, description=text, completed=done, total=total)
@@ -162,6 +166,15 @@ class ProgressReporter:
             # Long phases have lines at longer intervals.
             self._next_line_ns = now_ns + max(_LINE_EVERY_NS, spent_ns // 10)
             self._print(f"{self._phase}: {unit} {done} of {total}{left}")
+
+    def expect(self, duration_ns: int) -> None:
+        """Receive the expected duration of the iterations of a run, or 0."""
+        self._expected_ns = duration_ns
+
+    def _left_ns(self, spent_ns: int) -> int | None:
+        """Return the expected remaining time, or None if it is unknown or past."""
+        left_ns = self._expected_ns - spent_ns
+        return left_ns if left_ns > 0 else None
 
     def sample(
         self,
@@ -182,10 +195,14 @@ class ProgressReporter:
         if self._bar is not None and self._task is not None and work is not None:
             from rich.markup import escape
 
-            left = time_left(work.left_ns(now_ns - self._phases[-1][1]))
+            spent_ns = now_ns - self._phases[-1][1]
+            left_ns = work.left_ns(spent_ns)
+            left = time_left(self._left_ns(spent_ns) if left_ns is None else left_ns)
             text = f"{self._phase}: {doing}, {left} left"
             self._bar.update(self._task, description=escape(text))
         if not self.interval_ns:
+            if self._bar is None and self._expected_ns:
+                self.iterations(done, total)  # an iteration may take minutes
             return
         if self._intervals is None:
             _, begin_ns = self._phases[-1]
@@ -193,6 +210,7 @@ class ProgressReporter:
                 every_ns=self.interval_ns,
                 begin_ns=begin_ns,
                 dilation=self.dilation,
+                expected_ns=self._expected_ns,
             )
             self._print(HEADING)
         line = self._intervals.take(

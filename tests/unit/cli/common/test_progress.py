@@ -71,6 +71,37 @@ def test_long_phases_show_the_time_left_at_longer_intervals() -> None:
     assert 8 <= max(gaps) <= 10
 
 
+def test_a_run_with_a_long_iteration_shows_its_expected_time() -> None:
+    console, file = make_console(terminal=False)
+    clock = Clock()
+    with ProgressReporter(console=console, clock_ns=clock) as progress:
+        progress.expect(100 * 10**9)
+        progress.phase("replaying")
+        progress.iterations(0, 2)
+        for second in (1, 10, 50, 101):
+            clock.now_ns = second * 10**9
+            progress.sample("local", AgentSample(), done=0, total=2)
+    assert file.getvalue().splitlines()[1:] == [
+        "replaying: iteration 0 of 2, 1m40s left",
+        "replaying: iteration 0 of 2, 1m30s left",
+        "replaying: iteration 0 of 2, 50s left",
+        "replaying: iteration 0 of 2",  # it takes longer than expected
+    ]
+
+
+def test_lines_of_intervals_show_the_expected_time_at_first() -> None:
+    console, file = make_console(terminal=False)
+    clock = Clock()
+    with ProgressReporter(
+        console=console, clock_ns=clock, interval_ns=10**9
+    ) as progress:
+        progress.expect(100 * 10**9)
+        progress.phase("replaying")
+        clock.now_ns = 10 * 10**9
+        progress.sample("local", AgentSample(), done=0, total=2)
+    assert file.getvalue().splitlines()[-1].endswith(" 1m30s")
+
+
 def test_a_terminal_gets_a_bar_that_leaves_only_notes() -> None:
     console, file = make_console(terminal=True)
     show(ProgressReporter(console=console, clock_ns=Clock()))
