@@ -15,6 +15,7 @@ from chakram.cli.common.console_styles import Console
 from chakram.cli.common.options import Force, Json, print_json
 from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import ConfigError, NoLab
+from chakram.foundation.grouping import grouped
 from chakram.foundation.platform_support import require_linux
 from chakram.foundation.units import format_rate, format_time
 
@@ -101,8 +102,12 @@ def show(
         _print_yaml(to_infragraph(topology, settings.name))
         return
     description = settings.written.fabric.describe()
+    faults = grouped(
+        (each.link, each.describe().removeprefix(f"link {each.link}").strip())
+        for each in settings.written.faults.links
+    )
     if as_json:
-        document = fabric_document(topology, description)
+        document = fabric_document(topology, description, faults)
         written = None if out is None else str(out)
         print_json("fabric", {**document, "written": written})
         return
@@ -115,7 +120,8 @@ def show(
         print(line)
     print()
     table = Table()
-    for heading in ("link", "from", "to", "rate", "delay"):
+    headings = ("link", "from", "to", "rate", "delay", *(["fault"] if faults else []))
+    for heading in headings:
         table.add_column(heading, overflow="fold")
     for link in topology.links:
         table.add_row(
@@ -124,6 +130,7 @@ def show(
             str(link.b),
             "" if link.rate_bps is None else format_rate(link.rate_bps),
             format_time(link.delay_ns),
+            *(["; ".join(faults.get(link.name, ()))] if faults else []),
         )
     Console().print(table)
 

@@ -65,6 +65,7 @@ def _summary(
     jobs: int,
     dask: str | None,
 ) -> PlanSummary:
+    from chakram.preparation.idle_faults import idle_faults
     from chakram.preparation.plan_summary import summarize_plan
     from chakram.preparation.resolved_run import load_run
     from chakram.preparation.workers import readers
@@ -77,11 +78,16 @@ def _summary(
         save_plan(save, settings, resolved.jobs)
     progress.phase("placing ranks")
     planned = resolved.expected_plan("plan")
+    topology = resolved.topology()
     return summarize_plan(
         planned,
         resolved.jobs,
         dilation=settings.dilation,
-        warnings=[*resolved.warnings(), *_refusals(settings, planned)],
+        warnings=[
+            *resolved.warnings(),
+            *_refusals(settings, planned),
+            *([] if topology is None else idle_faults(settings, planned, topology)),
+        ],
     )
 
 

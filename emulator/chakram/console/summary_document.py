@@ -7,7 +7,7 @@ units in their names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -60,8 +60,18 @@ def summary_document(summary: Summary) -> dict[str, Any]:
     }
 
 
-def fabric_document(topology: Topology, description: str) -> dict[str, Any]:
-    """Return a fabric with its description as plain values."""
+def fabric_document(
+    topology: Topology,
+    description: str,
+    faults: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """Return a fabric with its description as plain values.
+
+    Args:
+        topology: The fabric.
+        description: Its description.
+        faults: Declared faults by link, in words, or None if they are unknown.
+    """
     return {
         "fabric": description,
         "hosts": list(topology.hosts),
@@ -72,6 +82,7 @@ def fabric_document(topology: Topology, description: str) -> dict[str, Any]:
                 "ends": [str(link.a), str(link.b)],
                 "rate_bps": link.rate_bps,
                 "delay_ns": link.delay_ns,
+                **({} if faults is None else {"faults": faults.get(link.name, [])}),
             }
             for link in topology.links
         ],

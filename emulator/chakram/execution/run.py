@@ -246,7 +246,7 @@ class Run:
             pings = await stack.enter_async_context(ClockWatch(clients))
             self._clocks = clocks = pings.tracks
             await self._predictions.predict(plan, world)
-            self._predictions.announce(plan)
+            self._predictions.announce(plan, world.topology)
             await pings.start()
             if experiment.preflight.action != "off":
                 await self._preflight(plan, clients, clocks)

@@ -18,6 +18,7 @@ from chakram.preparation.host_delays import (
     may_stall,
     times_with_host_delays,
 )
+from chakram.preparation.idle_faults import idle_faults
 from chakram.preparation.predictions import (
     FEW_EVENTS,
     alone_events,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan
     from chakram.preparation.run_description import Reference
     from chakram.records.run_records import CollectiveKey
+    from chakram.topology.topology import Topology
 
 
 @dataclass(slots=True, eq=False)
@@ -107,8 +109,18 @@ class RunPredictions:
             **medians(reference.predictions),
         )
 
-    def announce(self, plan: Plan) -> None:
-        """Show how long the run will take, if that is long."""
+    def announce(self, plan: Plan, topology: Topology | None) -> None:
+        """Show how long the run will take, if that is long, and faults without effect.
+
+        Args:
+            plan: The plan.
+            topology: Its fabric, or None if unknown.
+        """
+        if topology is not None:
+            idle = idle_faults(self.experiment, plan, topology)
+            self.reference.notes += idle
+            for text in idle:
+                self.progress.note(text)
         compute_ns = computing_ns(plan)
         run_ns = compute_ns if self.run_ns is None else self.run_ns
         self.progress.expect(run_ns)

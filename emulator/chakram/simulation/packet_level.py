@@ -10,6 +10,7 @@ from chakram.plan.isolated_collective import is_collective_alone
 from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.run_plan import UnfinishedSimulation, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
+from chakram.preparation.idle_faults import idle_faults
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.predictions import (
     AloneTimes,
@@ -56,8 +57,9 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
     switching = experiment.fabric.switching(experiment.seed)
     total = max(plan.iterations_of().values())
     note = cost_of_packets(plan, topology).note()
-    if note is not None:
-        progress.note(note)
+    idle = idle_faults(experiment, plan, topology)
+    for text in (*([] if note is None else [note]), *idle):
+        progress.note(text)
     progress.phase("simulating")
     unfinished: UnfinishedSimulation | None = None
     with simulating(directory):
@@ -119,6 +121,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
             *simulated_banners(result, switching),
             *early_timeouts(result.resent_for_timeout, lost_in(result)),
             *faults.banners(),
+            *idle,
             *injected_banners(
                 injected, result.disturbed, experiment.faults, alone=request.alone
             ),

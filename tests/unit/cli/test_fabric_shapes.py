@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
@@ -15,8 +16,6 @@ from chakram.fabric.fabric_types.topology_settings import (
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 FAT_TREE = str(REPO_ROOT / "configs/fat-tree.yaml")
@@ -82,3 +81,20 @@ fabric:
     by_ends = {frozenset(row[1:3]): row[3:] for row in rows}
     assert by_ends[frozenset({"h0:eth0", "leaf0:h0"})] == ["1Gbit/s", "2us"]
     assert by_ends[frozenset({"leaf1:up0", "spine0:down1"})] == ["", "0ns"]
+
+
+def test_declared_faults_are_shown_at_their_links(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = yaml.safe_load(Path(FAT_TREE).read_text())
+    link = {"kind": "loss", "link": "h1-pod0-leaf0", "probability": 0.5}
+    document["faults"] = {"links": [link]}
+    file = tmp_path / "e.yaml"
+    file.write_text(yaml.safe_dump(document))
+    assert main(["fabric", "show", str(file)]) == 0
+    assert " fault " in capsys.readouterr().out
+    assert main(["fabric", "show", str(file), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    faults = {link["name"]: link["faults"] for link in shown["links"]}
+    assert faults.pop("h1-pod0-leaf0") == ["loses 50.00% at 0ns"]
+    assert not any(faults.values())
