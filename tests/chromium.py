@@ -65,7 +65,11 @@ def require_chromium() -> None:
 
 
 def open_page(
-    page: Path | str, *, profile: Path, flags: Sequence[str] = ()
+    page: Path | str,
+    *,
+    profile: Path,
+    flags: Sequence[str] = (),
+    timing: str | None = None,
 ) -> OpenedPage:
     """Open a page, wait till its scripts are done, and return it.
 
@@ -73,6 +77,7 @@ def open_page(
         page: The file, or the address of a page that is shown once it has loaded.
         profile: An empty folder for what the browser keeps.
         flags: Further flags of Chromium.
+        timing: The flag that decides when the page is returned, if not the usual one.
     """
     is_live = isinstance(page, str)
     done = subprocess.run(
@@ -84,7 +89,7 @@ def open_page(
             "--enable-logging=stderr",
             # Virtual time: timers of the page fire at once, none is waited for.
             # A stream of events would keep virtual time from passing.
-            "--timeout=5000" if is_live else "--virtual-time-budget=10000",
+            timing or ("--timeout=5000" if is_live else "--virtual-time-budget=10000"),
             "--dump-dom",
             page if isinstance(page, str) else page.as_uri(),
         ],

@@ -151,6 +151,23 @@ def test_the_page_opens_without_complaint_or_network(
 
 
 @pytest.mark.slow
+def test_figures_are_drawn_before_the_page_has_loaded(
+    page: str, tmp_path: Path
+) -> None:
+    require_chromium()
+    script = """<script>addEventListener("load", () => {
+      const all = typeof Bokeh === "undefined" ? [] : Bokeh.documents;
+      const is_drawn = all.length && all.every((each) => each.is_idle);
+      document.title = is_drawn ? "drawn" : "blank";
+    });</script></head>"""
+    file = tmp_path / "page.html"
+    file.write_text(page.replace("</head>", script, 1), encoding="utf-8")
+    # Without virtual time, Chromium returns the page at its event "load".
+    opened = open_page(file, profile=tmp_path / "profile", timing="--timeout=60000")
+    assert "<title>drawn</title>" in opened.dom
+
+
+@pytest.mark.slow
 def test_every_figure_is_drawn_and_written_as_a_file(
     simulated: RunResults, tmp_path: Path
 ) -> None:

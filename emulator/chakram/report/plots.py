@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -35,6 +36,9 @@ WHOLE, HALF = 1100, 540
 
 _LEAST_WIDTHS = {WHOLE: 640, HALF: 440}
 """Least width of each figure, in pixels. In a narrower box, the figure scrolls."""
+
+_NARROW = 4
+"""Ratio of two numbers below which a logarithmic axis has ticks at equal distances."""
 
 SINCE: Final = "time since the first rank began"
 
@@ -353,7 +357,9 @@ def curves(
         plot.xaxis.ticker = models.FixedTicker(ticks=_apart(sorted(sizes)))
     set_ticks(plot.yaxis, y, log=y_log)
     if y_log:
-        plot.yaxis.ticker = models.FixedTicker(ticks=_one_two_five(top))
+        drawn_at = [y if y > 0 else 1.0 for line in lines.values() for y in line.y]
+        ticks = log_ticks(min(*drawn_at, top), max(*drawn_at, top))
+        plot.yaxis.ticker = models.FixedTicker(ticks=ticks)
         if y not in TICKS:
             plot.yaxis.formatter = models.BasicTickFormatter()
     for number, (line, curve) in enumerate(lines.items()):
@@ -398,11 +404,22 @@ def _apart(sizes: Sequence[int]) -> list[int]:
     return kept
 
 
-def _one_two_five(top: float) -> list[int]:
-    """Return up to three ticks per decade, over the decades from 1 to *top*."""
-    decades = len(str(int(top)))
+def log_ticks(least: float, top: float) -> list[float]:
+    """Return ticks of a logarithmic axis from *least* to *top*, both above 0.
+
+    There are up to three ticks per decade.  A range of a small factor has ticks at
+    equal distances.
+    """
+    if top < _NARROW * least:
+        apart = max(top - least, top / 10) / 4
+        unit = 10.0 ** floor(log10(apart))
+        step = next(each * unit for each in (1, 2, 5, 10) if each * unit >= apart)
+        first, last = floor(least / step), ceil(top / step)
+        return [each * step for each in range(max(1, first), last + 1)]
+    low, high = floor(log10(least)), ceil(log10(top))
+    decades = high - low
     steps = (1, 2, 5) if decades <= 2 else (1, 3) if decades == 3 else (1,)
-    return [step * 10**decade for decade in range(decades + 1) for step in steps]
+    return [step * 10.0**decade for decade in range(low, high + 1) for step in steps]
 
 
 def _curve(

@@ -135,18 +135,23 @@ def test_values_below_one_stand_where_they_are_on_a_logarithmic_axis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("top", "ticks"),
+    ("least", "top", "ticks"),
     [
-        (9, [1, 2, 5, 10, 20, 50]),
-        (99, [1, 2, 5, 10, 20, 50, 100, 200, 500]),
-        (100, [1, 3, 10, 30, 100, 300, 1000, 3000]),
-        (1000, [1, 10, 100, 1000, 10_000]),
+        (1, 9, [1, 2, 5, 10, 20, 50]),
+        (1, 99, [1, 2, 5, 10, 20, 50, 100, 200, 500]),
+        (1, 101, [1, 3, 10, 30, 100, 300, 1000, 3000]),
+        (1, 1001, [1, 10, 100, 1000, 10_000]),
+        # Times of a run: a decade far from 1, and a part of it.
+        (150e6, 780e6, [1e8, 2e8, 5e8, 1e9, 2e9, 5e9]),
+        (420e6, 780e6, [4e8, 5e8, 6e8, 7e8, 8e8]),
+        (7.8e8, 7.8e8, [7.8e8]),
     ],
 )
 def test_logarithmic_ticks_are_fewer_where_there_are_more_decades(
-    top: int, ticks: list[int]
+    least: float, top: float, ticks: list[float]
 ) -> None:
-    plot = drawn({"a": Curve(x=[1], y=[top])}, y_log=True, y="times")
+    curve = Curve(x=[1, 2], y=[least, top])
+    plot = drawn({"a": curve}, y_log=True, y="times")
     assert ticks_of(plot.yaxis) == ticks
     assert isinstance(plot.yaxis[0].formatter, BasicTickFormatter)
 
