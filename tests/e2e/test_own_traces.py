@@ -6,6 +6,8 @@ the script recorded for the page.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
 import re
 import subprocess
@@ -112,10 +114,33 @@ def test_the_recorded_example_is_replayed(tmp_path: Path) -> None:
     check_replay(unpacked(tmp_path / "traces"), tmp_path / "runs", 4)
 
 
-def test_the_page_shows_lines_of_the_example() -> None:
-    source = (EXAMPLE / "train.py").read_text()
+def recording_lines(source: str) -> dict[str, str]:
+    """Return the calls that record a job, by the name of what they call."""
+    calls = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Call)]
+    return {
+        name: ast.unparse(call).replace("SKIPPED - 1", "2")
+        for call in calls
+        if (name := ast.unparse(call.func))
+        in ("profile", "ExecutionTraceObserver", "observer.register_callback")
+    }
+
+
+def test_the_page_records_like_the_example_and_is_complete() -> None:
     (shown,) = [each for each in fences(PAGE) if each.language == "python"]
-    assert shown.text in source
+    calls = recording_lines(shown.text)
+    assert calls == recording_lines((EXAMPLE / "train.py").read_text())
+    assert len(calls) == 3
+    nodes = [*ast.walk(ast.parse(shown.text))]
+    names = [each for each in nodes if isinstance(each, ast.Name)]
+    bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    bound |= {each.arg for each in nodes if isinstance(each, ast.arg)}
+    bound |= {
+        alias.asname or alias.name
+        for each in nodes
+        if isinstance(each, ast.Import | ast.ImportFrom)
+        for alias in each.names
+    }
+    assert {each.id for each in names} - bound <= {*dir(builtins)}
 
 
 def test_traces_with_random_names_are_named_by_rank(tmp_path: Path) -> None:
