@@ -21,6 +21,7 @@ from pydantic import Field
 from chakram.analysis.comparison import Comparison, compare, sentences
 from chakram.analysis.comparison_inputs import read_side
 from chakram.analysis.rule_expressions import Expression
+from chakram.collectives.ops import CollectiveOp
 from chakram.console.summary_document import check_run_document, summary_document
 from chakram.foundation.bounded_reading import parse_json, read_bounded
 from chakram.foundation.errors import ConfigError, ResultsError
@@ -46,6 +47,11 @@ _SAME = {
 }
 """By list, the keys that identify the matching member of the baseline."""
 
+
+_OF_DATA = frozenset(
+    {"alg_bw", "bus_bw", "bound_ns", "bound_share", "alone_share", "deviation"}
+)
+"""Keys that barriers never have, because they move no data."""
 
 Faults = tuple[Sequence[str] | None, str | None]
 """Confirmed faults in words, or None with the reason why they are untested."""
@@ -181,7 +187,6 @@ def judge(
         for subject, names in _subjects(rule, document, before, comparison):
             if which and not which.value(names, {}):
                 continue
-            found += 1
             used: dict[str, Any] = {}
             value = check.value(names, used)
             if isinstance(value, list):
@@ -191,6 +196,9 @@ def judge(
                     "use all(...) or any(...)",
                 )
             holds = None if value is None else bool(value)
+            if holds is None and _does_not_apply(rule, names, used):
+                continue
+            found += 1
             verdicts.append(_verdict(rule, subject, holds, _values(used)))
         if not found and rule.each is not None:
             # Without any subject, only a rule with `or nothing` holds.
@@ -205,6 +213,15 @@ def judge(
             *(note for note in comparison.b.notes if note not in told),
         )
     return Judgment(verdicts=tuple(verdicts), comparison=told)
+
+
+def _does_not_apply(
+    rule: Rule, names: Mapping[str, Any], used: Mapping[str, Any]
+) -> bool:
+    """Return whether a rule needs what a barrier cannot have, e.g. a bandwidth."""
+    unknown = {name.rpartition(".")[2] for name, each in used.items() if each is None}
+    is_barrier = rule.each == "results" and names["collective"] == CollectiveOp.BARRIER
+    return is_barrier and bool(unknown) and unknown <= _OF_DATA
 
 
 def _without_fault(

@@ -454,7 +454,9 @@ def why_document(
         "parts_ns": {str(part): time_ns for part, time_ns in why.parts_ns.items()},
         "lost_by_rank_ns": {str(rank): time_ns for rank, time_ns in why.by_rank},
         "lost_by_collective_ns": dict(why.by_collective),
-        "path": [] if why.path is None else [_piece(each) for each in why.path.pieces],
+        "path": []
+        if why.path is None
+        else [{"job": why.path.job, **_piece(each)} for each in why.path.pieces],
     }
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
+from chakram.cli.common.launching import Launching
+from chakram.cli.common.option_groups import with_options
 from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.platform_support import require_linux
@@ -14,6 +17,7 @@ from chakram.foundation.platform_support import require_linux
 _MISSING = 'install what it needs: pip install "chakram[service]"'
 
 
+@with_options("launching", Launching, "listen")
 def serve(
     listen: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address and port to listen on.")
@@ -66,6 +70,8 @@ def serve(
         str | None,
         typer.Option(metavar="ADDRESS", help="Runs serve metrics at this address."),
     ] = None,
+    *,
+    launching: Launching,
     otg: Annotated[
         str | None,
         typer.Option(
@@ -88,16 +94,11 @@ def serve(
     if add_user is not None:
         _add_user(tokens, add_user, role)
         return
-    try:
-        from chakram.service.server import ServiceSettings
-        from chakram.service.server import serve as serve_until_interrupted
-    except ModuleNotFoundError as error:
-        found = f"{error.name} is not installed"
-        raise ConfigError("chakram serve", found, _MISSING) from error
     from chakram.foundation.units import parse_time
     from chakram.settings.addresses import check_listen_address
 
-    settings = ServiceSettings(
+    server = _server()
+    settings = server.ServiceSettings(
         folder=folder,
         resources=resources,
         listen=check_listen_address(listen, "--listen"),
@@ -110,10 +111,25 @@ def serve(
         keep=keep,
         longest_s=parse_time(longest, where="--longest") / 1e9,
         metrics=metrics and check_listen_address(metrics, "--metrics"),
+        launching=launching.arguments(),
         otg=otg,
         otg_grpc=otg_grpc and check_listen_address(otg_grpc, "--otg-grpc"),
     )
-    run_coroutine(serve_until_interrupted(settings, print))
+    run_coroutine(server.serve(settings, print))
+
+
+def _server() -> ModuleType:
+    """Return the module of the service, which needs more packages than others.
+
+    Raises:
+        ConfigError: If one is not installed.
+    """
+    try:
+        from chakram.service import server
+    except ModuleNotFoundError as error:
+        found = f"{error.name} is not installed"
+        raise ConfigError("chakram serve", found, _MISSING) from error
+    return server
 
 
 def _add_user(tokens: Path | None, name: str, role: str) -> None:

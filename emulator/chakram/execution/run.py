@@ -213,7 +213,8 @@ class Run:
             self._world = world
             if world.lab is not None and world.lab.lifetime == "up":
                 self._progress.note(f"using the running lab {experiment.lab_name}")
-            plan = self.resolved.plan(
+            plan = await asyncio.to_thread(
+                self.resolved.plan,
                 world.ports,
                 self._run_id,
                 alone=self.request.alone,
@@ -246,7 +247,7 @@ class Run:
             pings = await stack.enter_async_context(ClockWatch(clients))
             self._clocks = clocks = pings.tracks
             await self._predictions.predict(plan, world)
-            self._predictions.announce(plan, world.topology)
+            await self._predictions.announce(plan, world.topology)
             await pings.start()
             if experiment.preflight.action != "off":
                 await self._preflight(plan, clients, clocks)

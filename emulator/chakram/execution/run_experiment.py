@@ -49,7 +49,9 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
         started = datetime.now(UTC)
         run_id = new_run_id(started)
         # Plan before anything is built, to fail early if ranks do not fit the fabric.
-        plan = resolved.expected_plan(run_id, alone=request.alone)
+        plan = await asyncio.to_thread(
+            resolved.expected_plan, run_id, alone=request.alone
+        )
         if experiment.fabric.has_switches:
             refuse_neighbors_on_one_port(plan)
         directory = request.new_directory(resolved, run_id, started=started)

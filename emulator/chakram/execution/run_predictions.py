@@ -109,7 +109,7 @@ class RunPredictions:
             **medians(reference.predictions),
         )
 
-    def announce(self, plan: Plan, topology: Topology | None) -> None:
+    async def announce(self, plan: Plan, topology: Topology | None) -> None:
         """Show how long the run will take, if that is long, and faults without effect.
 
         Args:
@@ -117,7 +117,7 @@ class RunPredictions:
             topology: Its fabric, or None if unknown.
         """
         if topology is not None:
-            idle = idle_faults(self.experiment, plan, topology)
+            idle = await asyncio.to_thread(idle_faults, self.experiment, plan, topology)
             self.reference.notes += idle
             for text in idle:
                 self.progress.note(text)

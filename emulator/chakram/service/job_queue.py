@@ -38,7 +38,7 @@ from chakram.service.run_store import (
     RunStore,
     StoredRun,
 )
-from chakram.service.submissions import Submission
+from chakram.service.submissions import THIS_MACHINE, Submission
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +120,7 @@ class JobQueue:
         longest_s: Longest duration of a run.
         metrics: Address at which runs serve metrics, or None. A run that starts during
             another one does not serve metrics.
+        launching: Options of runs on fabrics of the service, to launch their agents.
     """
 
     store: RunStore
@@ -130,6 +131,7 @@ class JobQueue:
     keep: int = 200
     longest_s: float = 86_400.0
     metrics: str | None = None
+    launching: Sequence[str] = ()
     _jobs: dict[str, _Job] = field(default_factory=dict)
     _locks: dict[str, str] = field(default_factory=dict)
     _reserved: dict[str, str] = field(default_factory=dict)
@@ -385,6 +387,8 @@ class JobQueue:
             *("--runs", str(folder / "runs"), f"--end-with-parent={os.getpid()}"),
             *(f"--set={key}={value}" for key, value in changes.items()),
         ]
+        if run.verb == "run" and run.fabric != THIS_MACHINE:
+            arguments += self.launching
         # A client of OTG can start a run beside another one, which has the address.
         is_alone = len(self._jobs) == 1
         if self.metrics is not None and run.verb == "run" and is_alone:

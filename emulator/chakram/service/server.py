@@ -51,6 +51,7 @@ class ServiceSettings:
         keep: Number of finished runs to keep.
         longest_s: Longest duration of a run.
         metrics: Address at which runs serve metrics, or None.
+        launching: Options with which runs on fabrics of the service launch agents.
         otg: Name of the fabric that clients of OTG drive, or None.
         otg_grpc: Address of OTG's gRPC, or None.
     """
@@ -67,6 +68,7 @@ class ServiceSettings:
     keep: int = 200
     longest_s: float = 86_400.0
     metrics: str | None = None
+    launching: tuple[str, ...] = ()
     otg: str | None = None
     otg_grpc: str | None = None
 
@@ -153,6 +155,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
             keep=settings.keep,
             longest_s=settings.longest_s,
             metrics=settings.metrics,
+            launching=settings.launching,
         )
         names = {settings.host, *settings.names}
         if is_loopback(settings.listen):

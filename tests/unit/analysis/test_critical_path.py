@@ -659,6 +659,7 @@ def test_lost_time_of_several_jobs_is_kept_apart() -> None:
         (f"j {message}", 30),
     )
     document = why_document(why)
+    assert {each["job"] for each in document["path"]} == {"j"}
     assert document["lost_by_rank_ns"] == dict(why.by_rank)
     assert document["lost_by_collective_ns"] == dict(why.by_collective)
     assert explain(paths[1:], Surroundings()).by_rank == ((3, 400), (10, 60))

@@ -114,6 +114,27 @@ def test_rule_without_members_fails(judged: Any) -> None:
     ]
 
 
+def test_rule_about_data_does_not_apply_to_barriers(judged: Any) -> None:
+    def with_bandwidth(collective: str, bus_bw: float | None) -> dict[str, Any]:
+        return row(collective, 1024, 500.0, out_of_place={"bus_bw": bus_bw})
+
+    barrier = with_bandwidth("barrier", None)
+    rule = Rule(check="out_of_place.bus_bw > 3", each="results")
+    data = with_bandwidth("all_reduce", 4.0)
+    (one,) = told(judged(rule, now=document(results=[data, barrier])))
+    assert one[0].startswith("j: all_reduce ")
+    assert one[1]
+    unknown = with_bandwidth("all_reduce", None)
+    ((_, holds, _),) = told(judged(rule, now=document(results=[unknown, barrier])))
+    assert holds is None
+    ((_, holds, why),) = told(judged(rule, now=document(results=[barrier])))
+    assert (holds, why) == (None, "there are no results")
+    other = Rule(check="time_ns < 600 and cv < 1", each="results")
+    assert len(told(judged(other, now=document(results=[data, barrier])))) == 2
+    missing = {**barrier, "cv": None}
+    assert told(judged(other, now=document(results=[missing])))[0][1] is None
+
+
 def test_values_are_described_in_words(judged: Any) -> None:
     (verdict,) = judged(
         Rule(check="unknown < 3 and average_bus_bandwidth > 5"), now=document()

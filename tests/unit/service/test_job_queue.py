@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -243,3 +244,28 @@ async def test_a_run_follows_the_choice_of_its_jobs(
     process.end()
     await states(queue, run.id)
     assert queue.choose(run.id, ["a"]) == 0
+
+
+@pytest.mark.asyncio
+async def test_only_runs_on_fabrics_of_the_service_launch_agents(
+    queue: JobQueue, processes: Processes
+) -> None:
+    queue.launching = ("--launch=ssh", "--lease=10min")
+    fabrics = queue.resources / "fabrics"
+    fabrics.mkdir()
+    port = {"open": "udp:e0"}
+    hosts = [
+        {"name": f"h{at}", "ports": [{**port, "address": f"198.18.0.{at}/24"}]}
+        for at in (1, 2)
+    ]
+    agents = [{**each, "agent": f"unix:/run/{each['name']}.sock"} for each in hosts]
+    rack = {"kind": "external", "hosts": agents}
+    (fabrics / "rack7.yaml").write_text(json.dumps(rack))
+    on_rack = EXPERIMENT.replace("fabric:\n  kind: loopback", "fabric: rack7")
+    for text, verb in ((EXPERIMENT, "run"), (on_rack, "run"), (on_rack, "simulate")):
+        submission = check_submission(text, queue.resources, verb=verb)
+        run = await queue.start_now(submission, holder="otg")
+        processes[-1].end()
+        await states(queue, run.id)
+    launched = [{*queue.launching} <= {*each.arguments} for each in processes]
+    assert launched == [False, True, False]

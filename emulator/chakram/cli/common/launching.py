@@ -116,3 +116,21 @@ class Launching:
             lease=self.lease,
             tolerate=self.tolerate,
         )
+
+    def arguments(self) -> tuple[str, ...]:
+        """Return the options for ``chakram run``, or none if agents already listen.
+
+        Raises:
+            ConfigError: As for ``options``.
+        """
+        if self.options() is None:
+            return ()
+        given = (
+            ("launch", self.launch),
+            ("listen", self.listen),
+            ("agent", self.agent),
+            *(("launcher-option", each) for each in self.launcher_option or ()),
+            ("lease", self.lease),
+            ("tolerate", self.tolerate),
+        )
+        return tuple(f"--{name}={value}" for name, value in given if value)
