@@ -24,7 +24,7 @@ from chakram.foundation.errors import RunFailed
 from chakram.foundation.grouping import grouped
 from chakram.plan.isolated_collective import collective_alone
 from chakram.plan.plan import Plan
-from chakram.predict.simulator.burst_size import longest_path
+from chakram.predict.simulator.burst_size import groups_within_hosts, longest_path
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.schedule_bounds import collective_kinds
@@ -158,6 +158,7 @@ def _alone_kinds(
         return []
     path_mtu = plan.agents[0].transport.path_mtu
     links = longest_path(topology)
+    local = groups_within_hosts(plan)
     found: list[tuple[int, list[CollectiveKey], Callable[[], Plan]]] = []
     for kind, keys in collective_kinds(plan).items():
         # Groups with the same members have separate queue pairs, and so different
@@ -167,11 +168,16 @@ def _alone_kinds(
         events = (
             len(topology.links) * _EVENTS_PER_LINK
             + traffic.messages * _EVENTS_PER_MESSAGE
-            + traffic.packets * (links + 1)
         )
+        # Messages within hosts are not divided into packets.
+        on_links = traffic.packets * (links + 1)
         found += [
-            (events, same, partial(collective_alone, plan, *same[0]))
-            for same in by_group.values()
+            (
+                events + (0 if (kind.job, group) in local else on_links),
+                same,
+                partial(collective_alone, plan, *same[0]),
+            )
+            for group, same in by_group.items()
         ]
     return found
 

@@ -133,11 +133,11 @@ def plan_traffic(plan: Plan, *, iterations: int, with_local: bool = True) -> Tra
         return Traffic()
     path_mtu = plan.agents[0].transport.path_mtu
     programs = (rank.program for rank in plan.ranks())
-    without = () if with_local else _local_groups(plan)
+    without = () if with_local else groups_within_hosts(plan)
     return program_traffic(programs, path_mtu=path_mtu, without=without) * iterations
 
 
-def _local_groups(plan: Plan) -> set[tuple[str, str]]:
+def groups_within_hosts(plan: Plan) -> set[tuple[str, str]]:
     """Return job and name of the groups whose messages all stay within hosts."""
     local: set[tuple[str, str]] = set()
     crossing: set[tuple[str, str]] = set()
