@@ -12,8 +12,9 @@ from chakram.control.client import AgentClient
 from chakram.control.events import Failed, Finished, RecordBatch
 from chakram.foundation.errors import AgentError
 from chakram.plan.plan import RunSettings
-from chakram_agent.grpc_server import ServeOptions, serve
+from chakram_agent.grpc_server import serve
 from chakram_agent.send_limits import Policy
+from chakram_agent.serve_options import ServeOptions
 from tests.plans import ring_plan
 from tests.waiting import PATIENCE_S
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from chakram.control.events import AgentEvent
-    from chakram.control.service import TlsFiles
+    from chakram.control.tls_files import TlsFiles
     from chakram.plan.plan import AgentPlan
 
 TIMEOUT_S = PATIENCE_S
@@ -93,13 +94,22 @@ async def until_the_end(client: AgentClient) -> list[AgentEvent]:
     return events
 
 
+def shards_of(agent: int) -> list[int]:
+    """Return the ids of the shards of an agent, which its fork server has forked."""
+    return [
+        shard
+        for server in children_of(agent, "chakram-forksrv")
+        for shard in children_of(server, "chakram-shard")
+    ]
+
+
 def children_of(parent: int, command: str) -> list[int]:
-    """Return the ids of the children of a process that run *command*."""
+    """Return the ids of the children of a process with *command* as line or name."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             stat = (folder / "stat").read_text().rpartition(")")[2].split()
-            line = (folder / "cmdline").read_bytes()
+            line = (folder / "comm").read_bytes() + (folder / "cmdline").read_bytes()
         except OSError:
             continue
         if int(stat[1]) == parent and command.encode() in line:

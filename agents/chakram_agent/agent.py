@@ -38,6 +38,7 @@ from chakram.roce.congestion import CONTROLS
 from chakram_agent import events_and_instructions as events
 from chakram_agent.agent_clock import monotonic_ns
 from chakram_agent.host_counters import grown, read_host_counters
+from chakram_agent.shard_process import ForkServers
 from chakram_agent.shards import Shards
 from chakram_agent.shared_counters import Metering
 from chakram_agent.stall_lease import LEASE_SENTENCE
@@ -140,6 +141,7 @@ class Agent:
     Attributes:
         policy: Limits on destinations and rate.
         tasks: Task group for the tasks of shards.
+        servers: Fork servers, which start the shards.
         pin: Whether to pin each shard to one core.
         traffic_lease_ns: Longest time without a heartbeat while there is traffic.
         idle_lease_ns: Longest time without a controller; None: unlimited.
@@ -153,6 +155,7 @@ class Agent:
 
     policy: Policy
     tasks: asyncio.TaskGroup
+    servers: ForkServers
     _: KW_ONLY
     pin: bool = False
     traffic_lease_ns: int = TRAFFIC_LEASE_NS
@@ -175,6 +178,7 @@ class Agent:
             self.policy,
             self.tasks,
             self.metering,
+            self.servers,
             pin=self.pin,
             dispatch=self._dispatch,
             tell=self._tell,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import random
@@ -17,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import chakram
-from chakram.control.service import TlsFiles
+from chakram.control.tls_files import TlsFiles
 from chakram.fabric.child_processes import die_with_parent, set_niceness
 from chakram.fabric.labs.lab_files import prepare_root, state_root
 from chakram.foundation.errors import ChakramError, ConfigError, PrivilegeError
 from chakram.foundation.ip_addresses import has_port
 from chakram.foundation.text_escaping import plain_output
 from chakram.foundation.units import parse_rate, parse_time
-from chakram_agent.grpc_server import ServeOptions, serve
+from chakram_agent.fork_server import ForkServer, fork_server
 from chakram_agent.send_limits import DEFAULT_ALLOW, Policy, parse_prefix
+from chakram_agent.serve_options import ServeOptions
 from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 
 if TYPE_CHECKING:
@@ -305,13 +305,19 @@ def apply_niceness(nice: int) -> None:
             return
 
 
-async def run(options: ServeOptions, metrics: str | None) -> None:
+async def run(
+    options: ServeOptions, metrics: str | None, fork_server: ForkServer
+) -> None:
     """Serve until SIGTERM or SIGINT arrives.
 
     Raises:
         ConfigError: If *metrics* is not a valid address.
         EnvironmentProblem: If the endpoint of metrics cannot listen at this address.
     """
+    import asyncio
+
+    from chakram_agent.grpc_server import serve
+
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -330,7 +336,9 @@ async def run(options: ServeOptions, metrics: str | None) -> None:
             served = AgentMetrics(metrics)
             served.server.start()
             stack.callback(served.server.close)
-        await serve(options, ready=ready, stop=stop, metrics=served)
+        await serve(
+            options, ready=ready, stop=stop, metrics=served, fork_server=fork_server
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -353,8 +361,12 @@ def _run(arguments: Sequence[str] | None) -> int:
             apply_niceness(parsed.nice)
         if parsed.listen is None and options.home is None:
             prepare_root(state_root())
+        server = fork_server()
+        # Imported after the fork. Shards do not need it, and a fork breaks gRPC.
+        import asyncio
+
         with suppress(KeyboardInterrupt):
-            asyncio.run(run(options, parsed.metrics))
+            asyncio.run(run(options, parsed.metrics, server))
     except ChakramError as error:
         print(f"chakram-agent: {error}", file=sys.stderr)
         return error.exit_code

@@ -12,7 +12,6 @@ import socket
 import stat
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -35,13 +34,14 @@ from chakram.foundation import errors
 from chakram.foundation.socket_folder import socket_folder
 from chakram_agent.agent import Agent, Session
 from chakram_agent.agent_clock import clock_name, monotonic_ns
-from chakram_agent.send_limits import Policy
-from chakram_agent.state import TRAFFIC_LEASE_NS
+from chakram_agent.serve_options import ServeOptions
+from chakram_agent.shard_process import ForkServers
 from chakram_agent.tls_gate import Gate
 
 if TYPE_CHECKING:
     from chakram.control.call_home.token_file import TokenFile
     from chakram_agent.call_home import CallHome
+    from chakram_agent.fork_server import ForkServer
     from chakram_agent.metrics_endpoint import AgentMetrics
 
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -64,35 +64,6 @@ _CODES: tuple[tuple[type[errors.ChakramError], grpc.StatusCode], ...] = (
     (errors.EnvironmentProblem, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.ChakramError, grpc.StatusCode.ABORTED),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeOptions:
-    """Listen address, security and limits of an agent.
-
-    Attributes:
-        listen: ``unix:/path`` or ``host:port``. Port 0 selects a free port. Not used if
-            the agent calls its controller.
-        tls: Certificates. May be None only if no remote host can connect.
-        home: Token for the controller to connect to, instead of listening; None:
-            listen.
-        insecure: Whether to allow TCP on loopback without certificates. Every local
-            user can then command the agent.
-        policy: Limits on destinations and rate.
-        pin: Whether to pin each data-plane process to one core.
-        traffic_lease_ns: Longest time without a heartbeat while there is traffic.
-        idle_lease_ns: Longest time without a controller, after which the agent ends
-            itself; None: it waits forever.
-    """
-
-    listen: str
-    tls: service.TlsFiles | None
-    policy: Policy
-    home: TokenFile | None = None
-    insecure: bool = False
-    pin: bool = False
-    traffic_lease_ns: int = TRAFFIC_LEASE_NS
-    idle_lease_ns: int | None = None
 
 
 class AgentService:
@@ -273,6 +244,7 @@ async def serve(
     ready: Callable[[str], None],
     stop: asyncio.Event,
     metrics: AgentMetrics | None = None,
+    fork_server: ForkServer | None = None,
 ) -> None:
     """Listen until *stop* is set. Then end all traffic and return.
 
@@ -284,6 +256,8 @@ async def serve(
             agent that calls its controller gives it the address of the controller.
         stop: Event that a signal or a test sets.
         metrics: Endpoint that gets the counters, too, or None.
+        fork_server: Process that starts the shards, which ends with the agent; None: a
+            new interpreter becomes one for the first shard.
 
     Raises:
         ConfigError: If remote hosts could connect without certificates. Also if local
@@ -295,6 +269,8 @@ async def serve(
     _check_listen_address(options)
     server = grpc.aio.server(options=service.SERVER_OPTIONS)
     with ExitStack() as stack:
+        servers = ForkServers(fork_server)
+        stack.callback(servers.close)
         gate = home = None
         if options.home is not None:
             inner = f"{stack.enter_context(socket_folder())}/grpc"
@@ -320,6 +296,7 @@ async def serve(
                 agent = Agent(
                     options.policy,
                     tasks,
+                    servers,
                     pin=options.pin,
                     traffic_lease_ns=options.traffic_lease_ns,
                     idle_lease_ns=options.idle_lease_ns,

@@ -1,8 +1,8 @@
 """A data-plane process: endpoints, ports and the loop that drives them.
 
-The agent starts each shard as a separate program (``python -m chakram_agent.shard``).
-Control traffic and metrics scrapes therefore do not share its interpreter. A shard
-never imports gRPC, asyncio or a netlink library.
+Each shard is a process, which ``chakram_agent.fork_server`` forks. Control traffic and
+metrics scrapes therefore do not share its interpreter. A shard never imports gRPC,
+asyncio or a netlink library.
 
 The shard receives its part of the plan over a socket pair and opens its ports in the
 ports' network namespaces. It waits for the start, replays its ranks and sends records
@@ -11,18 +11,16 @@ to the agent. It ends when the agent sends stop or ends.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import mmap
 import os
-import signal
 import socket
-import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from ipaddress import ip_network
+from types import MappingProxyType
 
 from chakram.control.binding_codec import decode_command, encode_ready
 from chakram.control.error_details import error_message
@@ -30,7 +28,6 @@ from chakram.control.event_codec import encode_nic, encode_progress, encode_rows
 from chakram.control.events import NicCounters, Progress
 from chakram.control.plan_codec import decode_plan
 from chakram.control.protobuf_messages import decode_message, pb
-from chakram.fabric.child_processes import die_with_parent
 from chakram.foundation.errors import ChakramError, PeerError, RunFailed
 from chakram.plan.bound_queue_pairs import Bindings, Peers, is_verbs
 from chakram.plan.plan import AgentPlan
@@ -177,11 +174,18 @@ class Shard:
     Args:
         pipe: Connection to the agent.
         counters: Counters in memory shared with the agent.
+        inherited: Descriptors of divided ports by their numbers in the agent.
     """
 
-    def __init__(self, pipe: ShardPipe, counters: SharedCounters) -> None:
+    def __init__(
+        self,
+        pipe: ShardPipe,
+        counters: SharedCounters,
+        inherited: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         self._pipe = pipe
         self._counters = counters
+        self._inherited = inherited
         self._said: deque[bytes] = deque()
         self._plan: AgentPlan | None = None
         self._plane: DataPlane | None = None
@@ -226,6 +230,9 @@ class Shard:
             self._prober = open_prober(self._plan, policy)
             self._tell(pb.ShardReport(ready=pb.ShardReady()))
             return
+        for part in setup.parts:
+            part.receiver = self._inherited[part.receiver]
+            part.line = self._inherited[part.line]
         self._plane = build_plane(self._plan, policy, setup.parts)
         self._plane.watch(self._pipe.fileno())
         self._goes_on = any(
@@ -485,29 +492,24 @@ def _rows(plane: DataPlane) -> int:
     return sum(len(line.endpoint.records) for line in plane.lines)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one shard, with the descriptors that it inherits from the agent."""
-    parser = argparse.ArgumentParser(prog="chakram_agent.shard", description=__doc__)
-    parser.add_argument("--control", type=int, required=True)
-    parser.add_argument("--counters", type=int, required=True)
-    parser.add_argument("--parent", type=int, required=True)
-    parser.add_argument("--core", type=int)
-    options = parser.parse_args(arguments)
-    die_with_parent(options.parent)
-    if options.core is not None:
+def run_shard(
+    control: int, counters: int, *, core: int | None, inherited: Mapping[int, int]
+) -> None:
+    """Run one shard in this process.
+
+    Args:
+        control: Descriptor of the socket to the agent.
+        counters: Descriptor of the counters.
+        core: Core to which the process is pinned. None for any core.
+        inherited: Descriptors by their numbers in the agent.
+    """
+    if core is not None:
         with suppress(OSError):  # the process may not use this core anymore
-            os.sched_setaffinity(0, {options.core})
-    # Ignore Ctrl-C, which also signals the shards. The agent decides how to react.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe = ShardPipe(socket.socket(fileno=options.control))
-    counters = SharedCounters(options.counters)
+            os.sched_setaffinity(0, {core})
+    pipe = ShardPipe(socket.socket(fileno=control))
+    shared = SharedCounters(counters)
     try:
-        Shard(pipe, counters).run()
+        Shard(pipe, shared, inherited).run()
     finally:
         pipe.close()
-        counters.close()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        shared.close()

@@ -1,23 +1,146 @@
-"""The agent's handle of one shard, with the shard's process, pipe and counters."""
+"""The agent's handle of one shard, with the shard's process, pipe and counters.
+
+``ForkServers`` starts the processes, with one fork server at a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from chakram.control.protobuf_messages import decode_message, pb
 from chakram.foundation.errors import EnvironmentProblem
+from chakram_agent.fork_server import (
+    STATUS,
+    ForkServer,
+    describe_exit,
+    spawn_fork_server,
+)
 from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
 from chakram_agent.shared_counters import SharedCounters
+
+log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 1.2
 """Time after which the agent kills a shard that does not stop. All traffic must end
 within 2 s."""
+START_TIMEOUT_S = 30.0
+"""Longest time until a fork server starts a shard, after which it is replaced."""
+KILL_TIMEOUT_S = 5.0
+"""Longest time until a fork server kills a shard, after which the agent kills both."""
+
+
+@dataclass(slots=True)
+class ForkedProcess:
+    """A process that a fork server has started.
+
+    Attributes:
+        server: The fork server.
+    """
+
+    server: ForkServer
+    _status: socket.socket
+    _killer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        server: ForkServer,
+        shard: int,
+        core: int | None,
+        descriptors: Sequence[int],
+    ) -> ForkedProcess:
+        """Have a fork server start a shard (see ``ForkServer.request``).
+
+        Raises:
+            ConnectionError: If the fork server has ended.
+            TimeoutError: If it does not answer.
+            OSError: If there is no process for the shard.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs, ExitStack() as failed:
+            failed.callback(ours.close)
+            ours.setblocking(False)
+            server.request(shard, core, (theirs.fileno(), *descriptors))
+            theirs.close()  # from now on, only the fork server has this end
+            async with asyncio.timeout(START_TIMEOUT_S):
+                number = await _read_status(ours)
+            if number < 0:
+                raise OSError(-number, os.strerror(-number))
+            failed.pop_all()
+        return cls(server, ours)
+
+    def kill(self) -> None:
+        """Have the fork server kill the process; if it does not, kill both."""
+        with suppress(OSError):
+            self._status.shutdown(socket.SHUT_WR)
+        if self._killer is None:
+            loop = asyncio.get_running_loop()
+            self._killer = loop.call_later(KILL_TIMEOUT_S, self.server.end)
+
+    async def wait(self) -> int | None:
+        """Return the exit code, or None if the fork server ended first."""
+        try:
+            return await _read_status(self._status)
+        except ConnectionError:
+            return None
+        finally:
+            if self._killer is not None:
+                self._killer.cancel()
+            self._status.close()
+
+
+async def _read_status(status: socket.socket) -> int:
+    data = await asyncio.get_running_loop().sock_recv(status, STATUS.size)
+    if not data:
+        raise ConnectionResetError
+    (number,) = STATUS.unpack(data)
+    return int(number)
+
+
+class ForkServers:
+    """The current fork server of an agent; one that ends is replaced.
+
+    Args:
+        first: The first one; None: a new interpreter becomes one when it is needed.
+    """
+
+    def __init__(self, first: ForkServer | None = None) -> None:
+        self._server = first
+        # One request at a time, because the kernel limits descriptors in flight.
+        self._lock = asyncio.Lock()
+
+    async def start(
+        self, shard: int, core: int | None, descriptors: Sequence[int]
+    ) -> ForkedProcess:
+        """Start a shard (see ``ForkServer.request``).
+
+        Raises:
+            EnvironmentProblem: If two fork servers in turn have ended.
+            OSError: If there is no process for the shard.
+        """
+        async with self._lock:
+            ending = ""
+            for _ in range(2):
+                server = self._server = self._server or spawn_fork_server()
+                try:
+                    return await ForkedProcess.start(server, shard, core, descriptors)
+                except (ConnectionError, TimeoutError):
+                    ending = server.end()
+                    self._server = None
+                    log.warning("%s; another one replaces it", ending)
+            raise EnvironmentProblem(f"shard {shard}", ending)
+
+    def close(self) -> None:
+        """End the current fork server."""
+        if self._server is not None:
+            self._server.end()
+            self._server = None
 
 
 async def read_frame(reader: asyncio.StreamReader, *, where: str) -> bytes | None:
@@ -44,7 +167,7 @@ class ShardProcess:
 
     number: int
     counters: SharedCounters
-    _process: asyncio.subprocess.Process
+    _process: ForkedProcess
     _reader: asyncio.StreamReader
     _writer: asyncio.StreamWriter
     _killer: asyncio.TimerHandle | None = None
@@ -55,21 +178,20 @@ class ShardProcess:
         number: int,
         core: int | None = None,
         *,
+        servers: ForkServers,
         queue_pairs: int = 0,
         ports: int = 0,
         inherited: Sequence[int] = (),
     ) -> ShardProcess:
         """Start the process of a shard.
 
-        The process also inherits the descriptors in *inherited*, under the same
-        numbers.
-
         Args:
             number: Number of the shard.
             core: Core to which the process is pinned. None for any core.
+            servers: Fork servers of the agent.
             queue_pairs: Number of queue pairs for which the counters have room.
             ports: Number of ports for which the counters have room.
-            inherited: Descriptors of this process.
+            inherited: Descriptors of this process that the shard inherits, too.
 
         Raises:
             EnvironmentProblem: If the process cannot be started.
@@ -83,17 +205,8 @@ class ShardProcess:
                 ours, theirs = socket.socketpair()
                 failed.callback(ours.close)
                 with theirs:
-                    process = await asyncio.create_subprocess_exec(
-                        sys.executable,
-                        *("-P", "-m", "chakram_agent.shard"),
-                        *("--control", str(theirs.fileno())),
-                        *("--counters", str(counters.descriptor)),
-                        *("--parent", str(os.getpid())),
-                        *(() if core is None else ("--core", str(core))),
-                        stdin=asyncio.subprocess.DEVNULL,
-                        stdout=asyncio.subprocess.DEVNULL,
-                        pass_fds=(theirs.fileno(), counters.descriptor, *inherited),
-                    )
+                    own = (theirs.fileno(), counters.descriptor)
+                    process = await servers.start(number, core, (*own, *inherited))
             except OSError as error:
                 raise EnvironmentProblem(
                     f"shard {number}",
@@ -127,8 +240,7 @@ class ShardProcess:
 
     def kill(self) -> None:
         """Kill the process now."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.kill()
 
     async def close(self) -> str:
         """Stop the shard, wait for the end of its process, and return how it ended.
@@ -142,9 +254,6 @@ class ShardProcess:
         self._writer.close()
         with suppress(ConnectionError):
             await self._writer.wait_closed()
-        if code < 0:
-            return f"the process of shard {self.number} was killed by signal {-code}"
-        return (
-            f"the process of shard {self.number} ended with exit code {code}; see the "
-            "agent's log"
-        )
+        if code is None:
+            return self._process.server.end()
+        return f"the process of shard {self.number} {describe_exit(code)}"

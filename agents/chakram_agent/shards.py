@@ -19,7 +19,7 @@ from chakram.foundation.errors import ChakramError
 from chakram_agent import events_and_instructions as events
 from chakram_agent.agent_clock import monotonic_ns
 from chakram_agent.divided_ports import DividedPorts
-from chakram_agent.shard_process import ShardProcess
+from chakram_agent.shard_process import ForkServers, ShardProcess
 from chakram_agent.stall_lease import LAPSED, Lease
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Shards:
         policy: Limits of the agent.
         tasks: Task group for the tasks that read the shards' reports.
         metering: Sums of the shards' counters.
+        servers: Fork servers, which start the shards.
         pin: Whether to pin each shard to one core.
         dispatch: Function that passes shard events to the agent's state machine.
         tell: Function that sends an event to the controller. It returns False if too
@@ -50,6 +51,7 @@ class Shards:
     policy: Policy
     tasks: asyncio.TaskGroup
     metering: Metering
+    servers: ForkServers
     _: KW_ONLY
     pin: bool
     dispatch: Callable[[events.Event], None]
@@ -172,6 +174,7 @@ class Shards:
             shard = await ShardProcess.start(
                 number,
                 core,
+                servers=self.servers,
                 queue_pairs=sum(len(rank.queue_pairs) for rank in plan.ranks),
                 ports=len(plan.ports),
                 inherited=[

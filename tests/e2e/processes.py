@@ -20,12 +20,13 @@ from tests.waiting import PATIENCE_S, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-AGENT, SHARD, HOLDER = (
+AGENT, FORK_SERVER, SHARD, HOLDER = (
     "chakram_agent serve",
-    "chakram_agent.shard",
+    "chakram-forksrv",
+    "chakram-shard",
     "chakram.fabric.labs.holder",
 )
-"""What the command lines of the processes of a run hold."""
+"""What the command lines of the processes of a run contain, or names of forked ones."""
 
 TRAFFIC_ENDS_S = 2.0
 """Without its controller, traffic ends within that time: a promise, not a hope."""
@@ -161,7 +162,10 @@ def descendants(ancestor: int) -> list[Member]:
         pid = int(folder.name)
         fields = _stat(pid)
         try:
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            command = (folder / "comm").read_text("ascii")
+            if not command.startswith("chakram-"):  # forked: the line is the parent's
+                line = (folder / "cmdline").read_bytes()
+                command = line.replace(b"\0", b" ").decode()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if fields is not None:

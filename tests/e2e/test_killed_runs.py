@@ -18,6 +18,7 @@ from tests.e2e.endings import (
 )
 from tests.e2e.processes import (
     AGENT,
+    FORK_SERVER,
     HOLDER,
     SHARD,
     TRAFFIC_ENDS_S,
@@ -52,10 +53,10 @@ def test_killed_controller_ends_all_its_processes(
     family = going.family()
     assert {
         text
-        for text in (AGENT, SHARD, HOLDER)
+        for text in (AGENT, FORK_SERVER, SHARD, HOLDER)
         for each in family
         if text in each.command
-    } == {AGENT, SHARD, HOLDER}
+    } == {AGENT, FORK_SERVER, SHARD, HOLDER}
 
     (directory,) = going.runs.iterdir()
     assert open_run(directory).manifest.status == RUNNING
@@ -104,8 +105,12 @@ def test_a_run_that_was_measured_is_complete_without_the_holder_of_its_lab(
     [
         (AGENT, r"run: agent local: the connection was lost \(it has ended, "),
         (SHARD, r"run: agent local: the process of shard \d was killed by signal 9: "),
+        (
+            FORK_SERVER,
+            "run: agent local: the process that starts shards was killed by signal 9",
+        ),
     ],
-    ids=["agent", "shard"],
+    ids=["agent", "shard", "fork-server"],
 )
 def test_run_that_loses_a_process_ends_with_the_reason(
     going: RunProcess, state_root: Path, victim: str, sentence: str

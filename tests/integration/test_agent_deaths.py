@@ -21,8 +21,8 @@ from chakram_agent.state import TRAFFIC_LEASE_NS
 from tests.agents import (
     TIMEOUT_S,
     agent_in,
-    children_of,
     endless_plan,
+    shards_of,
     socket_in,
     start,
     until_the_end,
@@ -38,7 +38,7 @@ async def test_a_shard_that_is_killed_ends_the_run(tmp_path: Path) -> None:
     async with agent_in(tmp_path) as client:
         await start(client, endless_plan())
         await wait_for_traffic(client)
-        (shard,) = children_of(os.getpid(), "chakram_agent.shard")
+        (shard,) = shards_of(os.getpid())
         os.kill(shard, signal.SIGKILL)
         failed = (await until_the_end(client))[-1]
         assert isinstance(failed, Failed)
@@ -56,7 +56,7 @@ async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> No
     try:
         assert controller.stdout is not None
         assert await controller.stdout.readline() == b"traffic\n"
-        (shard,) = children_of(agent.pid, "chakram_agent.shard")
+        (shard,) = shards_of(agent.pid)
         # Stopped, not killed: the stream stays open, but no message arrives any more.
         controller.send_signal(signal.SIGSTOP)
         began_s = time.monotonic()
@@ -79,7 +79,7 @@ async def test_suspended_controller_is_named(tmp_path: Path) -> None:
     try:
         assert controller.stdout is not None
         assert await controller.stdout.readline() == b"traffic\n"
-        (shard,) = children_of(agent.pid, "chakram_agent.shard")
+        (shard,) = shards_of(agent.pid)
         controller.send_signal(signal.SIGSTOP)
         await wait_until_gone(shard)
         controller.send_signal(signal.SIGCONT)
@@ -106,7 +106,7 @@ async def test_suspended_agent_sends_nothing_and_reports_its_stall(
         async with await AgentClient.connect(target, name="a") as client:
             await start(client, endless_plan())
             await wait_for_traffic(client)
-            (shard,) = children_of(agent.pid, "chakram_agent.shard")
+            (shard,) = shards_of(agent.pid)
             agent.send_signal(signal.SIGSTOP)
             silent = wait_until_silent(shard)
             assert await seconds_of(silent, processes=(shard,)) < 2
@@ -148,7 +148,7 @@ async def test_shards_die_with_their_agent(tmp_path: Path) -> None:
     async with await AgentClient.connect(socket_in(tmp_path), name="a") as client:
         await start(client, endless_plan())
         await wait_for_traffic(client)
-        (shard,) = children_of(agent.pid, "chakram_agent.shard")
+        (shard,) = shards_of(agent.pid)
         agent.kill()
         await agent.wait()
         await wait_until_gone(shard)

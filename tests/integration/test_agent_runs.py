@@ -51,9 +51,9 @@ from tests.agents import (
     SOON_NS,
     TIMEOUT_S,
     agent_in,
-    children_of,
     endless_plan,
     serving,
+    shards_of,
     socket_in,
     start,
     until_the_end,
@@ -190,7 +190,7 @@ async def test_abort_ends_the_traffic(tmp_path: Path) -> None:
     async with agent_in(tmp_path) as client:
         await start(client, endless_plan())
         await wait_for_traffic(client)
-        processes = children_of(os.getpid(), "chakram_agent.shard")
+        processes = shards_of(os.getpid())
         abort = client.abort("enough")
         assert await seconds_of(abort, processes=processes) < 2
         failed = (await until_the_end(client))[-1]
@@ -306,7 +306,7 @@ async def test_path_that_is_no_namespace_does_not_block_the_agent(
 async def test_shards_have_no_higher_priority_than_their_agent(tmp_path: Path) -> None:
     async with agent_in(tmp_path) as client:
         await client.prepare(ring_plan(shards=2))
-        shards = children_of(os.getpid(), "chakram_agent.shard")
+        shards = shards_of(os.getpid())
         assert len(shards) == 2
         ours = os.getpriority(os.PRIO_PROCESS, 0)
         assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in shards} == {ours}

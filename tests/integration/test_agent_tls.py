@@ -15,7 +15,7 @@ import pytest
 
 from chakram.control.certificates import make_certificates
 from chakram.control.client import AgentClient
-from chakram.control.service import TlsFiles
+from chakram.control.tls_files import TlsFiles
 from chakram.foundation.errors import (
     AgentError,
     ConfigError,

@@ -25,7 +25,7 @@ from chakram.records.counter_slots import INVALID, slot
 from chakram.records.row_layout import FLOW_FIELDS, PORT_FIELDS, RecordRows
 from chakram_agent.dataplane.udp_sockets import UDP_SEGMENT
 from chakram_agent.divided_ports import open_receivers
-from tests.agents import TIMEOUT_S, agent_in, children_of, start, until_the_end
+from tests.agents import TIMEOUT_S, agent_in, shards_of, start, until_the_end
 from tests.made_plans import collective, program
 from tests.plans import ring_plan
 from tests.udp_ports import free_udp_ports
@@ -272,7 +272,7 @@ async def test_killed_part_of_a_port_ends_the_run(tmp_path: Path) -> None:
             async for event in client.events():
                 if isinstance(event, RecordBatch):
                     break
-        shards = children_of(os.getpid(), "chakram_agent.shard")
+        shards = shards_of(os.getpid())
         os.kill(shards[1], signal.SIGKILL)
         events = await until_the_end(client)
         assert isinstance(events[-1], Failed)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +15,7 @@ import pytest
 from chakram.control.protobuf_messages import pb
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.records.counter_slots import slot
+from chakram_agent.fork_server import STATUS, spawn_fork_server
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.shared_counters import SharedCounters
 from tests.integration.test_agent_shard import Talk
@@ -39,25 +37,26 @@ HOUR_NS = 3600 * 10**9
 def shard_process() -> Iterator[tuple[Talk, int]]:
     """Start a shard as agents do; yield its agent's end and its process id."""
     ours, theirs = socket.socketpair()
+    status, its_status = socket.socketpair()
+    status.settimeout(PATIENCE_S)
     counters = SharedCounters.create("test")
     pipe = ShardPipe(ours)
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-P", "-m", "chakram_agent.shard"),
-            *("--control", str(theirs.fileno())),
-            *("--counters", str(counters.descriptor)),
-            *("--parent", str(os.getpid())),
-        ],
-        stdin=subprocess.DEVNULL,
-        pass_fds=(theirs.fileno(), counters.descriptor),
-    )
-    theirs.close()
+    server = spawn_fork_server()
+    with its_status, theirs:
+        own = (its_status.fileno(), theirs.fileno(), counters.descriptor)
+        server.request(0, None, own)
     try:
-        yield Talk(pipe, counters), process.pid
+        yield Talk(pipe, counters), read_status(status)
     finally:
         pipe.close()
-        assert process.wait(PATIENCE_S) == 0
+        assert read_status(status) == 0
+        status.close()
+        server.end()
         counters.close()
+
+
+def read_status(status: socket.socket) -> int:
+    return int(STATUS.unpack(status.recv(STATUS.size))[0])
 
 
 def cpu_ns(process: int) -> int:

@@ -90,7 +90,8 @@ def imported_by(code: str) -> set[str]:
         ("chakram.fabric.modeled_switch.switch_process", set()),
         ("chakram_agent.shard", {"google.protobuf"}),
         ("chakram_agent.agent", {"google.protobuf", "asyncio"}),
-        ("chakram_agent.cli", {"google.protobuf", "asyncio", "grpc"}),
+        ("chakram_agent.cli", {"google.protobuf"}),
+        ("chakram_agent.grpc_server", {"google.protobuf", "asyncio", "grpc"}),
     ],
 )
 def test_processes_of_a_run_import_no_heavy_modules(

@@ -28,6 +28,7 @@ from chakram.control.events import (
 from chakram.control.host_clock import host_clock
 from chakram.control.plan_codec import encode_plan
 from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
+from chakram.control.tls_files import TlsFiles
 from chakram.fabric.inventory.host_port import HostPort
 from chakram.foundation.errors import (
     AgentError,
@@ -116,7 +117,7 @@ class AgentClient:
         target: str,
         *,
         name: str,
-        tls: service.TlsFiles | None = None,
+        tls: TlsFiles | None = None,
         timeout_s: float = CONNECT_TIMEOUT_S,
         ping: Callable[[], Awaitable[PingTimes]] | None = None,
         place: str | None = None,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import grpc
@@ -12,7 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES, pb
-from chakram.foundation.errors import ConfigError
+from chakram.control.tls_files import TlsFiles
 from chakram.foundation.ip_addresses import is_loopback
 
 _M = TypeVar("_M", bound=Message)
@@ -43,69 +41,6 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
     # certificates first.
     ("grpc.max_allowed_incoming_connections", 128),
 ]
-
-
-# OpenSSL's reasons for errors if the key belongs to another certificate or is too weak.
-_OTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-_WEAK_KEY = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
-    """Paths of a certificate, its private key and the CA certificate."""
-
-    ca: Path
-    cert: Path
-    key: Path
-
-    def read(self) -> tuple[bytes, bytes, bytes]:
-        """Return the contents of the files: CA certificate, certificate, private key.
-
-        Raises:
-            ConfigError: If a file cannot be read or is not valid.
-        """
-        contents = []
-        for name, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
-            try:
-                contents.append(path.read_bytes())
-            except OSError as error:
-                raise ConfigError(
-                    f"tls.{name}: {path}",
-                    f"cannot be read ({error.strerror})",
-                    "create certificates with chakram certs",
-                ) from error
-        self._check()
-        return contents[0], contents[1], contents[2]
-
-    def _check(self) -> None:
-        """Check the files, because gRPC does not report what is wrong with a file."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            context.load_verify_locations(self.ca)
-        except ssl.SSLError as error:
-            raise ConfigError(
-                f"tls.ca: {self.ca}",
-                "contains no CA certificate in PEM format",
-                "create ca.pem with chakram certs",
-            ) from error
-        try:
-            # Chakram does not support keys that require a password.
-            context.load_cert_chain(self.cert, self.key, password="")
-        except ssl.SSLError as error:
-            if error.reason in _OTHER_KEY:
-                found = f"does not belong to the certificate {self.cert}"
-            elif error.reason in _WEAK_KEY:
-                found = f"the key of {self.cert} is too short to be safe"
-            else:
-                found = (
-                    f"it or {self.cert} is not a PEM file that can be used without a "
-                    "password"
-                )
-            raise ConfigError(
-                f"tls.key: {self.key}",
-                found,
-                "create both with chakram certs",
-            ) from error
 
 
 def channel_credentials(tls: TlsFiles) -> grpc.ChannelCredentials:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import chakram
 from chakram.control.client import AgentClient
-from chakram.control.service import TlsFiles
+from chakram.control.tls_files import TlsFiles
 from chakram.foundation.errors import (
     AgentError,
     ChakramError,

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 
 
 def die_with_parent(
@@ -30,12 +31,21 @@ def die_with_parent(
             comparable.
         signal_number: Signal to send. The process cannot ignore the default.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    _prctl(_PR_SET_PDEATHSIG, signal_number)
     if parent_pid is not None and os.getppid() != parent_pid:
         os._exit(1)
+
+
+def set_process_name(name: str) -> None:
+    """Set the name of this process in ``ps`` and ``top``, at most 15 characters."""
+    _prctl(_PR_SET_NAME, name.encode("ascii"))
+
+
+def _prctl(option: int, value: int | bytes) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def become_daemon() -> int:

@@ -73,8 +73,8 @@ async def local_agent(
             start_new_session=True,
         )
     if niceness is not None:
-        # The agent has not yet started threads or processes, which inherit the
-        # niceness.
+        # The agent has not yet started threads, which inherit the niceness. Shards get
+        # it from the agent when they start.
         with contextlib.suppress(PermissionError, ProcessLookupError):
             set_niceness(process.pid, niceness)
     try:

@@ -8,13 +8,13 @@ import pytest
 
 import chakram
 from chakram.control.call_home.token_file import TokenFile
-from chakram.control.service import TlsFiles
+from chakram.control.tls_files import TlsFiles
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE
 from chakram.foundation.errors import ConfigError
 from chakram_agent import cli
 from chakram_agent.cli import main, parser, serve_options
-from chakram_agent.grpc_server import ServeOptions
 from chakram_agent.send_limits import Policy
+from chakram_agent.serve_options import ServeOptions
 from chakram_agent.state import QUIET_LEASE_NS, TRAFFIC_LEASE_NS
 
 

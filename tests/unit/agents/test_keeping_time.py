@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from chakram_agent import agent as agent_module
 from chakram_agent.agent import LOOP_STALL_NS, Agent
 from chakram_agent.send_limits import Policy
+from chakram_agent.shard_process import ForkServers
 
 if TYPE_CHECKING:
     import pytest
@@ -32,7 +33,13 @@ def test_stalls_do_not_postpone_the_end_of_a_lease_forever(
     async def lost() -> int:
         abandoned = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            agent = Agent(Policy(), tasks, idle_lease_ns=LEASE_NS, abandoned=abandoned)
+            agent = Agent(
+                Policy(),
+                tasks,
+                ForkServers(),
+                idle_lease_ns=LEASE_NS,
+                abandoned=abandoned,
+            )
             keeping = tasks.create_task(agent.keep_time())
             async with asyncio.timeout(5):
                 await abandoned.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import socket
@@ -10,12 +9,12 @@ import socket
 import pytest
 
 from chakram.foundation.errors import EnvironmentProblem
-from chakram_agent.shard_process import ShardProcess
+from chakram_agent.shard_process import ForkServers, ShardProcess
 
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(os, "memfd_create"), (socket, "socketpair"), (asyncio, "create_subprocess_exec")],
+    [(os, "memfd_create"), (socket, "socketpair"), (os, "posix_spawn")],
 )
 @pytest.mark.asyncio
 async def test_a_lack_of_descriptors_is_reported_and_leaves_none(
@@ -28,5 +27,5 @@ async def test_a_lack_of_descriptors_is_reported_and_leaves_none(
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, fail)
         with pytest.raises(EnvironmentProblem, match="Too many open files"):
-            await ShardProcess.start(0)
+            await ShardProcess.start(0, servers=ForkServers())
     assert os.listdir("/proc/self/fd") == before

@@ -1,0 +1,310 @@
+"""The fork server: a process with the imports of a shard, which forks the shards.
+
+A new interpreter with these imports takes a quarter of a second of CPU time; a fork
+takes milliseconds. gRPC does not work after a fork, so the agent forks this process
+before it imports gRPC. The process has one thread and waits for requests on a socket.
+If it ends, the agent starts another one as a new interpreter
+(``python -m chakram_agent.fork_server``).
+
+A request names the shard and its core, with descriptors (SCM_RIGHTS) for the shard. The
+first one is the *status socket*. The fork server sends it the process ID, or a negative
+error number, and later the exit code. It kills the shard as soon as the agent closes
+its end or shuts it down for sending. Only the parent of a process can signal it without
+the risk that another process already has its ID.
+
+The kernel kills the fork server with the agent, and the shards with the fork server.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from chakram.fabric.child_processes import die_with_parent, set_process_name
+from chakram_agent.shard import run_shard
+
+STATUS = struct.Struct("=i")
+"""A number on the status socket."""
+MOST_DESCRIPTORS = 250
+"""Descriptors of a message. The kernel accepts 253 (SCM_MAX_FD in net/scm.h)."""
+_REQUEST_BYTES = 65536
+_NAME = "chakram-forksrv"
+
+
+def encode_request(
+    shard: int, core: int | None, descriptors: Sequence[int]
+) -> Iterator[tuple[bytes, Sequence[int]]]:
+    """Yield the messages of a request, each with the descriptors to send with it."""
+    for at in range(0, len(descriptors), MOST_DESCRIPTORS):
+        numbers = descriptors[at : at + MOST_DESCRIPTORS]
+        is_last = at + MOST_DESCRIPTORS >= len(descriptors)
+        fields = {"shard": shard, "core": core, "numbers": numbers, "is_last": is_last}
+        yield json.dumps(fields).encode(), numbers
+
+
+def describe_exit(code: int) -> str:
+    """Return a phrase about a process that ended with *code*, negative for signals."""
+    if code < 0:
+        return f"was killed by signal {-code}"
+    return f"ended with exit code {code}; see the agent's log"
+
+
+class ForkServer:
+    """The agent's handle of a fork server.
+
+    Args:
+        pid: Process ID of the fork server, a child of this process.
+        requests: Socket to the fork server.
+    """
+
+    def __init__(self, pid: int, requests: socket.socket) -> None:
+        self._pid = pid
+        self._requests = requests
+        self._exit_code: int | None = None
+        requests.setblocking(False)
+
+    def request(self, shard: int, core: int | None, descriptors: Sequence[int]) -> None:
+        """Request a shard, which inherits niceness and limits of this process.
+
+        Args:
+            shard: Number of the shard.
+            core: Core to which the process is pinned. None for any core.
+            descriptors: The status socket, the shard's socket to the agent, its
+                counters and all other descriptors of this process that it inherits.
+
+        Raises:
+            ConnectionError: If the fork server has ended.
+            OSError: If the request cannot be sent.
+        """
+        if self._exit_code is not None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        self._share_limits()
+        for message, sent in encode_request(shard, core, descriptors):
+            socket.send_fds(self._requests, [message], sent)
+
+    def _share_limits(self) -> None:
+        """Give the fork server what may have changed here since it was forked."""
+        with suppress(OSError):  # a lower niceness needs a privilege
+            files = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.prlimit(self._pid, resource.RLIMIT_NOFILE, files)
+            os.sched_setaffinity(self._pid, os.sched_getaffinity(0))
+            nice = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, self._pid, nice)
+
+    def end(self) -> str:
+        """Kill the fork server with all its shards; return how it ended."""
+        if self._exit_code is None:
+            self._requests.close()
+            self._exit_code = -signal.SIGKILL
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self._pid, signal.SIGKILL)
+                # A fork server that has ended already keeps its status.
+                _, status = os.waitpid(self._pid, 0)
+                self._exit_code = os.waitstatus_to_exitcode(status)
+        return f"the process that starts shards {describe_exit(self._exit_code)}"
+
+
+def fork_server() -> ForkServer:
+    """Fork a fork server. Call this while the process has a single thread."""
+    ours, theirs = _socket_pair()
+    parent = os.getpid()
+    # Ctrl-C waits until the new process ignores it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    pid = os.fork()
+    if not pid:
+        ours.close()
+        _call_and_exit(lambda: _serve(theirs, parent))
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    theirs.close()
+    return ForkServer(pid, ours)
+
+
+def spawn_fork_server() -> ForkServer:
+    """Start a fork server as a new interpreter.
+
+    Raises:
+        OSError: If the process cannot be started.
+    """
+    ours, theirs = _socket_pair()
+    with theirs:
+        theirs.set_inheritable(True)
+        module = (sys.executable, "-P", "-m", "chakram_agent.fork_server")
+        numbers = (str(theirs.fileno()), str(os.getpid()))
+        try:
+            pid = os.posix_spawn(
+                sys.executable,
+                (*module, *numbers),
+                os.environ,
+                setsigmask={signal.SIGINT},
+            )
+        except OSError:
+            ours.close()
+            raise
+    return ForkServer(pid, ours)
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return the agent's end and the fork server's end, whose number is above 2."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        # The standard streams of an agent may be closed.
+        number = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 3)
+    return ours, socket.socket(fileno=number)
+
+
+def _call_and_exit(function: Callable[[], None]) -> NoReturn:
+    """Call a function in a forked process, which does not clean up for its parent."""
+    code = 1
+    try:
+        function()
+        code = 0
+    except BaseException:  # noqa: BLE001 - the process ends here
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def _serve(requests: socket.socket, parent: int) -> None:
+    """Fork shards on request until the agent ends."""
+    die_with_parent(parent)
+    # Ctrl-C also signals this process and the shards. The agent decides how to react.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number != requests.fileno():
+            with suppress(OSError):  # the descriptor of the folder itself
+                os.close(number)
+    set_process_name(_NAME)
+    # The garbage collector of a shard would otherwise write to all shared pages.
+    gc.collect()
+    gc.freeze()
+    _Server(requests).run()
+
+
+class _Server:
+    """The loop of the fork server."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._pid = os.getpid()
+        self._shards: dict[int, socket.socket] = {}  # status sockets by process ID
+        self._received: dict[int, int] = {}  # descriptors by their number in the agent
+        self._woken, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+        self._poll = select.poll()
+        for each in (requests, self._woken):
+            self._poll.register(each, select.POLLIN)
+
+    def run(self) -> None:
+        """Serve until the agent closes its socket."""
+        signal.set_wakeup_fd(self._waker.fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            for number, _ in self._poll.poll():
+                if number == self._woken.fileno():
+                    self._woken.recv(_REQUEST_BYTES)
+                    self._reap()
+                elif number != self._requests.fileno():
+                    self._kill(number)
+                elif not self._take_message():
+                    return
+
+    def _take_message(self) -> bool:
+        """Return False if the agent has closed its socket."""
+        message, received, *_ = socket.recv_fds(
+            self._requests, _REQUEST_BYTES, MOST_DESCRIPTORS
+        )
+        if not message:
+            return False
+        fields = json.loads(message)
+        # The kernel drops descriptors beyond the limit of open files.
+        self._received |= dict(zip(fields["numbers"], received, strict=False))
+        is_whole = len(received) == len(fields["numbers"])
+        if fields["is_last"] or not is_whole:
+            descriptors, self._received = self._received, {}
+            self._start(fields["shard"], fields["core"], descriptors, is_whole=is_whole)
+        return True
+
+    def _start(
+        self, shard: int, core: int | None, received: dict[int, int], *, is_whole: bool
+    ) -> None:
+        """Fork a shard, and send its process ID or why there is none."""
+        if not received:
+            return
+        status, *others = received.values()
+        channel = socket.socket(fileno=status)
+        try:
+            if not is_whole:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            answer = os.fork()
+        except OSError as error:
+            answer = -(error.errno or errno.EAGAIN)
+        if not answer:
+            _call_and_exit(lambda: self._run_shard(shard, core, channel, received))
+        for number in others:
+            os.close(number)
+        self._tell(channel, answer)
+        if answer < 0:
+            channel.close()
+            return
+        self._shards[answer] = channel
+        self._poll.register(channel, select.POLLIN)
+
+    def _run_shard(
+        self,
+        shard: int,
+        core: int | None,
+        channel: socket.socket,
+        received: dict[int, int],
+    ) -> None:
+        """Be a shard, in a forked process."""
+        die_with_parent(self._pid)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        own = (self._requests, self._woken, self._waker, channel)
+        for each in (*own, *self._shards.values()):
+            each.close()
+        set_process_name(f"chakram-shard{shard}")
+        _, control, counters, *_ = received.values()
+        run_shard(control, counters, core=core, inherited=received)
+
+    def _reap(self) -> None:
+        while self._shards:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            with self._shards.pop(pid) as channel:
+                with suppress(KeyError):  # the shard was killed
+                    self._poll.unregister(channel)
+                self._tell(channel, os.waitstatus_to_exitcode(status))
+
+    def _kill(self, number: int) -> None:
+        """Kill the shard with this status socket."""
+        for pid, channel in self._shards.items():
+            if channel.fileno() == number:
+                os.kill(pid, signal.SIGKILL)
+                self._poll.unregister(channel)
+
+    @staticmethod
+    def _tell(channel: socket.socket, number: int) -> None:
+        with suppress(ConnectionError):  # the agent waits no longer
+            channel.send(STATUS.pack(number))
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
