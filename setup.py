@@ -54,6 +54,21 @@ DIRECTIVES = {
     # No object of a compiled class is pickled or copied.
     "auto_pickle": False,
 }
+UNTRACKED = frozenset(
+    {
+        "chakram.replay.rank_progress",
+        "chakram.roce.burst",
+        "chakram.roce.events",
+        "chakram.roce.message",
+    }
+)
+"""Modules whose objects the garbage collector does not track.
+
+Their objects cannot be part of a reference cycle. Millions of them are created, and
+each removal from the collector's list reads two neighbors, which are in no cache.
+Cython ignores ``@cython.no_gc`` in the ``.pxd`` file of a Python module.
+"""
+
 MANY = 20
 """More modules take so long that their time is announced."""
 
@@ -309,6 +324,8 @@ class build_ext(setuptools_build_ext):
 TRANSLATOR = """\
 import json, sys
 from Cython.Compiler.Main import main
+from Cython.Compiler.Options import get_directive_defaults
+get_directive_defaults()["no_gc"] = False  # or the option is unknown
 told, sys.stdout = sys.stdout, sys.stderr
 for sys.argv in json.load(sys.stdin):
     try:
@@ -344,6 +361,8 @@ def c_sources(
         what = ["--shared", SHARED, "--output-file", target, *ext.sources]
         if ext.name == SHARED:
             what = ["--generate-shared", target]
+        if ext.name in UNTRACKED:
+            what = ["--directive=no_gc=True", *what]
         commands.append(["cython", "--module-name", ext.name, *options, *what])
     # Cython prints its errors on standard error.
     with subprocess.Popen(

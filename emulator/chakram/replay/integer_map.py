@@ -13,6 +13,8 @@ __all__ = ["NumberTable"]
 _FACTOR = 0x9E37_79B9_7F4A_7C15
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 _FIRST_BITS = 3
+# The bytes of -1. An array of a list would convert each element.
+_EMPTY = b"\xff" * 8
 
 
 class NumberTable:
@@ -22,7 +24,7 @@ class NumberTable:
 
     def __init__(self) -> None:
         # Pairs of key and value. At least half of the pairs are empty, with key -1.
-        self._cells = array("q", [-1] * (2 << _FIRST_BITS))
+        self._cells = array("q", _EMPTY * (2 << _FIRST_BITS))
         self._shift = 64 - _FIRST_BITS
         self._count = 0
 
@@ -51,7 +53,7 @@ class NumberTable:
 
     def _grow(self) -> None:
         old = self._cells
-        self._cells = array("q", [-1] * (2 * len(old)))
+        self._cells = array("q", _EMPTY * (2 * len(old)))
         self._shift -= 1
         for at in range(0, len(old), 2):
             if old[at] >= 0:

@@ -12,7 +12,6 @@ cdef bytearray _NO_MARK
 
 
 # An operation cannot be part of a reference cycle, so it needs no garbage collection.
-@cython.no_gc
 cdef class ActiveOperation:
     cdef public Py_ssize_t index
     cdef public long long key
@@ -48,7 +47,6 @@ cdef class ActiveOperation:
 
 
 # A flow cannot be part of a reference cycle, so it needs no garbage collection.
-@cython.no_gc
 cdef class Flow:
     cdef public Pair pair
     cdef public long long immediate

@@ -8,8 +8,6 @@ cdef int _WRITE
 
 # A burst is created for every send and every ACK, and usually freed before the next
 # one. It cannot be part of a reference cycle, so it needs no garbage collection.
-@cython.freelist(8)
-@cython.no_gc
 cdef class Burst:
     cdef public int kind
     cdef public int verb

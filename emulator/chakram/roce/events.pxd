@@ -31,7 +31,6 @@ cdef class MessageParts:
 
 
 # An event cannot be part of a reference cycle, so it needs no garbage collection.
-@cython.no_gc
 cdef class SendCompleted:
     cdef public object owner
     cdef public object context
@@ -48,7 +47,6 @@ cdef class SendCompleted:
     cdef readonly MessageParts parts
 
 
-@cython.no_gc
 cdef class MessageReceived:
     cdef public object owner
     cdef readonly object message_id

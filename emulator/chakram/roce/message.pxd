@@ -4,7 +4,6 @@ from chakram.roce.events cimport MessageParts, SendCompleted
 
 
 # A context must not refer back to the message, so no garbage collection is needed.
-@cython.no_gc
 cdef class Message(MessageParts):
     cdef public long long message_id
     cdef public long long size_bytes

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     NextHops = Callable[[int, int], Sequence[int]]
     Chooser = Callable[[int, int], int]
 
-__all__ = ["Forwarding"]
+__all__ = ["Forwarding", "doubled"]
 
 _NO_ROUTE = -1
 _UNKNOWN = -1
@@ -45,7 +45,7 @@ _NODE_BITS = 32
 _PORT_MASK = 0xFFFF_FFFF
 
 
-def _doubled(old: array[int]) -> array[int]:
+def doubled(old: array[int]) -> array[int]:
     """Return a copy of *old* with twice its length."""
     new = array("q", bytes(2 * 8 * len(old)))
     memoryview(new)[: len(old)] = memoryview(old)
@@ -190,9 +190,9 @@ class Forwarding:
     def _add_flow(self, switch: int, destination: int, value: int) -> int:
         flow = self._flows
         if (flow + 1) * _FIELDS > len(self._fields):
-            self._fields = _doubled(self._fields)
+            self._fields = doubled(self._fields)
         if (flow + 1) * self._width > len(self._paths):
-            self._paths = _doubled(self._paths)
+            self._paths = doubled(self._paths)
         self._flows = flow + 1
         self._set_flow(flow, switch, destination, value)
         return flow
@@ -271,7 +271,7 @@ class Forwarding:
         self._set_with[tuple(hops)] = place
         self._sets_used += _HEAD + 2 * len(hops)
         while self._sets_used > len(self._sets):
-            self._sets = _doubled(self._sets)
+            self._sets = doubled(self._sets)
         self._sets[place] = len(hops)
         self._sets[place + 1] = len(self._set_ports)
         self._set_ports.append([self._ports[number] for number in hops])

@@ -26,9 +26,13 @@ cdef class FlowRoutes:
         receiver="long long", entry="long long", node="long long", number="long long",
         near="long long", far="long long",
     )
-    cpdef tuple find(
+    cpdef long long find(
         self, long long source, long long destination, long long source_port
-    )
+    ) except? -2
+    cpdef long long receiver(
+        self, long long source, long long destination
+    ) except? -2
+    cpdef long long node(self, long long endpoint) except? -2
     cdef long long _add_flow(
         self, long long source, long long destination, long long receiver,
         long long source_port

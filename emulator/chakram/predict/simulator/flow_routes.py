@@ -97,10 +97,8 @@ class FlowRoutes:
             ],
         )
 
-    def find(
-        self, source: int, destination: int, source_port: int
-    ) -> tuple[int, int, int]:
-        """Return flow, node and endpoint. A flow of -1 stays within the port.
+    def find(self, source: int, destination: int, source_port: int) -> int:
+        """Return the flow of a burst, or -1 if the burst stays within the port.
 
         Args:
             source: Index of the sending endpoint.
@@ -111,9 +109,9 @@ class FlowRoutes:
             PlanError: If no port has the destination's address.
             FabricError: If there is no path to the destination.
         """
-        receiver = self._receivers[self._firsts[source] + destination]
+        receiver = self.receiver(source, destination)
         if receiver == source:
-            return -1, -1, receiver
+            return _UNKNOWN
         entry = self._entries[source]
         if receiver == _UNKNOWN or self._nodes[receiver] == self._nodes[source]:
             # This call raises the error.
@@ -130,7 +128,15 @@ class FlowRoutes:
             entry, node
         ):
             raise no_path(self._ports[source].host, self._ports[receiver].host)
-        return number, node, receiver
+        return number
+
+    def receiver(self, source: int, destination: int) -> int:
+        """Return the index of the endpoint that has a destination, or -1."""
+        return self._receivers[self._firsts[source] + destination]
+
+    def node(self, endpoint: int) -> int:
+        """Return the node of the host of an endpoint."""
+        return self._nodes[endpoint]
 
     def _add_flow(
         self, source: int, destination: int, receiver: int, source_port: int

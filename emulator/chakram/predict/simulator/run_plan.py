@@ -168,7 +168,7 @@ def simulate_plan(
         model=switches.model,
         hosts=hosts,
         delays_ns=switches.delays_ns,
-        route=FlowRoutes(router, endpoints, ports, switches, how.ecmp).find,
+        routes=FlowRoutes(router, endpoints, ports, switches, how.ecmp),
         dscps=(transport.dscp_data, transport.dscp_ack, transport.dscp_cnp),
         is_marked=bool(transport.ecn),
         whole_bursts=whole_bursts,

@@ -3,9 +3,11 @@
 cimport cython
 
 from chakram.predict.simulator.event_queue cimport Events
+from chakram.predict.simulator.flow_routes cimport FlowRoutes
 from chakram.predict.simulator.switch_links cimport Wires
 from chakram.native.prefetch_lines cimport prefetch_part, prefetch_place
 from chakram.replay.endpoint cimport Endpoint
+from chakram.replay.integer_map cimport NumberTable
 from chakram.roce.burst cimport Burst
 from chakram.roce.events cimport MessageParts
 from chakram.roce.port cimport PortEngine
@@ -42,6 +44,7 @@ cdef int SLOW_PORT
 cdef long long _BIT_NS
 cdef long long _EVENTS_PER_REPORT
 cdef long long LAST_INSTANT_NS
+cdef int _PATH_FIELDS
 cdef int _SLOT_BITS
 cdef int _WAKE
 cdef int _LOCAL
@@ -54,7 +57,7 @@ cdef class VirtualFabric(Wires):
     cdef list _endpoints
     cdef long long[::1] _hosts
     cdef long long[::1] _endpoint_of
-    cdef object _route
+    cdef FlowRoutes _routes
     cdef object _sampler
     cdef int _data_dscp
     cdef int _other_dscp
@@ -62,10 +65,9 @@ cdef class VirtualFabric(Wires):
     cdef int _ecn
     cdef bint _whole_bursts
     cdef list _bursts
-    cdef dict _paths
-    cdef list _flows
-    cdef list _destinations
-    cdef list _receivers
+    cdef NumberTable _paths
+    cdef long long[::1] _path_cells
+    cdef Py_ssize_t _path_end
     cdef list _local
     cdef long long[::1] _wake_ns
     cdef long long[::1] _is_held
@@ -90,6 +92,8 @@ cdef class VirtualFabric(Wires):
     cdef void _foresee_delivery(
         self, int stage, long long slot, Py_ssize_t number
     ) noexcept
+    @cython.locals(endpoint=Endpoint, engine=PortEngine)
+    cdef void _foresee_own(self, int stage, int kind, Py_ssize_t index) noexcept
     @cython.locals(packets=Packets)
     cdef _tell(self, MessageParts parts, long long slot)
     cdef _forget(self, long long slot)
@@ -105,8 +109,11 @@ cdef class VirtualFabric(Wires):
         attempt="long long",
     )
     cdef _put(self, Py_ssize_t index, Burst burst)
+    @cython.locals(
+        routes=FlowRoutes, flow="long long", receiver="long long", place="Py_ssize_t"
+    )
     cdef Py_ssize_t _find_path(
-        self, Py_ssize_t index, Burst burst, object key
+        self, Py_ssize_t index, Burst burst, long long key
     ) except -1
     cdef _deliver_local(self, Py_ssize_t place)
     @cython.locals(endpoint=Endpoint, wake_ns="long long")

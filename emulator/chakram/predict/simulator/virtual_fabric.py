@@ -25,7 +25,9 @@ from chakram.predict.simulator.switch_links import (
     Wires,
     out_of_time,
 )
+from chakram.replay.integer_map import NumberTable
 from chakram.roce.constants import NEVER, BurstKind
+from chakram.switch.forwarding import doubled
 from chakram.switch.keyed_random import packet_number
 from chakram.switch.packet_outcomes import QUEUED
 from chakram.switch.packet_slots import (
@@ -57,14 +59,13 @@ from chakram.switch.packet_slots import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from chakram.predict.simulator.flow_routes import FlowRoutes
     from chakram.predict.simulator.samples import FabricSampler
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.burst import Burst
     from chakram.roce.events import MessageParts
     from chakram.switch.fault_schedule import FaultSchedule
     from chakram.switch.model import SwitchModel
-
-    Route = Callable[[int, int, int], tuple[int, int, int]]
 
 __all__ = ["VirtualFabric"]
 
@@ -74,6 +75,7 @@ _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _EVENTS_PER_REPORT = 20_000
 # From this number on, each queue pair is used too rarely to stay in a cache.
 _MANY_QUEUE_PAIRS = 16_384
+_PATH_FIELDS, _FIRST_PATHS = 3, 64
 _SLOT_BITS = FIELDS.bit_length() - 1
 # Kinds of events in addition to those of ``Wires``.
 _WAKE, _LOCAL, _SAMPLE = FIRST_OWN_KIND, FIRST_OWN_KIND + 1, FIRST_OWN_KIND + 2
@@ -87,8 +89,7 @@ class VirtualFabric(Wires):
         model: Switches, with at least one host per endpoint.
         hosts: For each endpoint, the port of its host in the model.
         delays_ns: For each port of the model, the propagation delay of its link.
-        route: Function from (sending endpoint, destination index of the burst, source
-            port) to (flow, destination node, receiving endpoint).
+        routes: Flows and receivers of bursts.
         dscps: DSCPs of data, acknowledgments and CNPs. Endpoints define the DSCPs of
             queue pairs in other classes.
         is_marked: Whether packets are ECN-capable.
@@ -105,20 +106,19 @@ class VirtualFabric(Wires):
         "_cnp_dscp",
         "_data_classes",
         "_data_dscp",
-        "_destinations",
         "_ecn",
         "_endpoint_of",
         "_endpoints",
         "_finished",
-        "_flows",
         "_has_failed",
         "_hosts",
         "_is_held",
         "_local",
         "_other_dscp",
+        "_path_cells",
+        "_path_end",
         "_paths",
-        "_receivers",
-        "_route",
+        "_routes",
         "_sampler",
         "_unfinished",
         "_wake_ns",
@@ -133,7 +133,7 @@ class VirtualFabric(Wires):
         model: SwitchModel,
         hosts: Sequence[int],
         delays_ns: Sequence[int],
-        route: Route,
+        routes: FlowRoutes,
         dscps: tuple[int, int, int],
         is_marked: bool = False,
         whole_bursts: bool = False,
@@ -149,17 +149,17 @@ class VirtualFabric(Wires):
         self._endpoint_of = array("q", [-1] * len(self._ports))
         for index, port in enumerate(hosts):
             self._endpoint_of[port] = index
-        self._route = route
+        self._routes = routes
         self._data_dscp, self._other_dscp, self._cnp_dscp = dscps
         self._ecn = ECT if is_marked else NOT_ECT
         self._whole_bursts = whole_bursts
         # For each slot number, the burst to which the slot belongs.
         self._bursts: list[Burst | None] = []
-        # Results of *route*, and the endpoint of each receiver.
-        self._paths: dict[int, int] = {}
-        self._flows: list[int] = []
-        self._destinations: list[int] = []
-        self._receivers: list[int] = []
+        # Flow, destination node and receiving endpoint of each path, and the place of
+        # each path.
+        self._path_cells = array("q", bytes(8 * _PATH_FIELDS * _FIRST_PATHS))
+        self._path_end = 0
+        self._paths = NumberTable()
         self._local: list[tuple[int, Burst] | None] = []
         self._wake_ns = array("q", [NEVER] * len(endpoints))
         self._is_held = array("q", bytes(8 * len(endpoints)))
@@ -331,7 +331,14 @@ class VirtualFabric(Wires):
             if burst is not None:
                 endpoint = self._endpoints[self._endpoint_of[number]]
                 engine = endpoint.engine
-                engine.prefetch_path(burst.destination_qpn)
+                engine.prefetch_arrival(stage - 2, burst)
+
+    def _foresee_own(self, stage: int, kind: int, index: int) -> None:
+        """Prefetch what an endpoint needs to send."""
+        if kind == _WAKE and stage > 0:
+            endpoint = self._endpoints[index]
+            engine = endpoint.engine
+            engine.prefetch_turn(stage - 1)
 
     def _tell(self, parts: MessageParts, slot: int) -> None:
         """Record the times of a message's last packet, if the message is incomplete."""
@@ -384,23 +391,23 @@ class VirtualFabric(Wires):
         """Queue a burst of an endpoint at its host's port."""
         # The 24 bits of a QPN limit the destinations of a port.
         key = (index << 24 | burst.destination) << 16 | burst.source_port
-        path = self._paths.get(key, -1)
+        path = self._paths.find(key)
         if path < 0:
             path = self._find_path(index, burst, key)
-        flow = self._flows[path]
+        flow = self._path_cells[path]
         if flow < 0:
             for each_of in burst.parts_of or (burst.parts,):
                 if each_of is not None and each_of.received_ns < 0:
                     each_of.sent_ns = each_of.departed_ns = self.now_ns
                     each_of.queue_ns = each_of.switch_pause_ns = 0
                     each_of.serialise_ns = each_of.slow_ns = 0
-            self._local.append((self._receivers[path], burst))
+            self._local.append((self._path_cells[path + 2], burst))
             place = len(self._local) - 1
             self._events.add(self.now_ns, place << KIND_BITS | _LOCAL)
             return
         packets = self._packets
         host = self._hosts[index]
-        destination = self._destinations[path]
+        destination = self._path_cells[path + 1]
         dscp = self._data_dscp
         if burst.kind == _CNP:
             dscp = self._cnp_dscp
@@ -449,14 +456,19 @@ class VirtualFabric(Wires):
         self._kick(host)
 
     def _find_path(self, index: int, burst: Burst, key: int) -> int:
-        flow, destination, receiver = self._route(
-            index, burst.destination, burst.source_port
-        )
-        self._flows.append(flow)
-        self._destinations.append(destination)
-        self._receivers.append(receiver)
-        self._paths[key] = len(self._flows) - 1
-        return len(self._flows) - 1
+        """Store the path of a burst, and return its place."""
+        routes = self._routes
+        flow = routes.find(index, burst.destination, burst.source_port)
+        receiver = routes.receiver(index, burst.destination)
+        place = self._path_end
+        if place == len(self._path_cells):
+            self._path_cells = doubled(self._path_cells)
+        self._path_end += _PATH_FIELDS
+        self._path_cells[place] = flow
+        self._path_cells[place + 1] = routes.node(receiver)
+        self._path_cells[place + 2] = receiver
+        self._paths.put(key, place)
+        return place
 
     def _deliver_local(self, place: int) -> None:
         """Deliver a burst to the port that sent it."""

@@ -172,7 +172,7 @@ def joined(plan: Plan, topology: Topology) -> tuple[VirtualFabric, list[Endpoint
         model=switches.model,
         hosts=[switches.host_port(port.host) for port in ports],
         delays_ns=switches.delays_ns,
-        route=FlowRoutes(router, endpoints, ports, switches, paths).find,
+        routes=FlowRoutes(router, endpoints, ports, switches, paths),
         dscps=(26, 26, 48),
     )
     return fabric, endpoints
