@@ -2,6 +2,7 @@
 
 cimport cython
 
+from chakram.native.append_rows_direct cimport append_values
 from chakram.roce.queue_pair cimport QueuePair
 
 

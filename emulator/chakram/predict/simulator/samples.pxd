@@ -2,6 +2,7 @@
 
 cimport cython
 
+from chakram.native.append_rows_direct cimport append_values
 from chakram.replay.samples cimport Sampler
 from chakram.switch.port cimport Port
 

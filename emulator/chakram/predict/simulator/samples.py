@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from chakram.native.append_rows import append_values
 from chakram.records.row_layout import LINK_SAMPLE_FIELDS
 from chakram.replay.samples import ROWS_PER_BIN_LENGTH, Sampler, port_values
 from chakram.switch.model import SwitchModel
@@ -95,10 +96,10 @@ class LinkSampler:
                         row[place] -= before[place]
                 time_ns, last = self._seen.get(key, (self._last_ns, row))
                 if time_ns < self._last_ns and last != row:
-                    self.rows.fromlist([self._last_ns, number, *last])
+                    append_values(self.rows, [self._last_ns, number, *last])
                 if key not in self._seen or last != row:
                     self._seen[key] = now_ns, row
-                    self.rows.fromlist([now_ns, number, *row])
+                    append_values(self.rows, [now_ns, number, *row])
         self._last_ns = now_ns
         return (len(self.rows) - count) // len(LINK_SAMPLE_FIELDS)
 
