@@ -9,6 +9,6 @@ cdef class Fifo:
 
     cpdef object append(self, object item)
     cpdef object first(self)
-    cdef void fetch(self, Py_ssize_t place, int lines) noexcept
+    cpdef object fetch_second(self, int lines)
     cpdef object take(self)
     cdef object _grow(self)

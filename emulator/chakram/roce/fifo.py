@@ -43,9 +43,9 @@ class Fifo:
         """Return the first object, which must exist."""
         return self._items[self._first]
 
-    def fetch(self, place: int, lines: int) -> None:
-        """Prefetch *lines* cache lines of the object at *place*, 0 for the first."""
-        prefetch_item(self._items, (self._first + place) & self._mask, lines)
+    def fetch_second(self, lines: int) -> None:
+        """Prefetch *lines* cache lines of the second object."""
+        prefetch_item(self._items, (self._first + 1) & self._mask, lines)
 
     def take(self) -> Any:
         """Remove the first object, which must exist, and return it."""

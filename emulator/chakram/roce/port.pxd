@@ -9,8 +9,6 @@ from chakram.roce.queue_pairs cimport QueuePairs
 from chakram.roce.receiver cimport Receiver
 from chakram.roce.scheduler cimport Scheduler
 
-cdef int _DATA
-
 
 cdef class PortEngine:
     cdef QueuePairs _queue_pairs
@@ -42,9 +40,7 @@ cdef class PortEngine:
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
-    @cython.locals(queue_pair=QueuePair)
-    cdef void prefetch_arrival(self, int stage, Burst burst) noexcept
-    cdef void prefetch_turn(self, int stage) noexcept
+    cdef void prefetch_path(self, long long qpn) noexcept
     cpdef bint has_news(self) except -1
     cpdef bint set_not_ready(self, object qpn, long long psn, long long now_ns,
                             int ce=*) except -1

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from chakram.records.counter_definitions import PortStatistics, gather, row_reader
-from chakram.roce.constants import BurstKind
 from chakram.roce.fifo import Fifo
 from chakram.roce.histogram import Histogram
 from chakram.roce.pacing import Line
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PortEngine"]
 
-_DATA = int(BurstKind.DATA)
 _columns = row_reader(PortStatistics)
 
 
@@ -332,28 +330,9 @@ class PortEngine:
         packets = burst.count - first if count is None else count
         self._receiver.receive_burst(burst, now_ns, first, packets, ce)
 
-    def prefetch_arrival(self, stage: int, burst: Burst) -> None:
-        """Prefetch the state for a burst that arrives soon: call with stages 0 to 2.
-
-        A stage needs the data that the stage before it has prefetched.
-        """
-        if stage == 0:
-            self._queue_pairs.prefetch_path(burst.destination_qpn)
-            return
-        queue_pair = self._queue_pairs.find(burst.destination_qpn)
-        if queue_pair is None:
-            return
-        if burst.kind == _DATA:
-            if stage == 1:
-                queue_pair.fetch_receiver()
-        elif stage == 1:
-            queue_pair.fetch_sender()
-        else:
-            queue_pair.requester.queue.fetch_messages()
-
-    def prefetch_turn(self, stage: int) -> None:
-        """Prefetch the state of the queue pair that sends next: see above."""
-        self._scheduler.prefetch_turn(stage)
+    def prefetch_path(self, qpn: int) -> None:
+        """Prefetch a queue pair for which a packet will arrive soon."""
+        self._queue_pairs.prefetch_path(qpn)
 
     def has_news(self) -> bool:
         """Return whether the port needs a call before its wakeup time.

@@ -218,20 +218,6 @@ class Scheduler:
             queue_pair.is_answering = False
         return self._peek_data(now_ns)
 
-    def prefetch_turn(self, stage: int) -> None:
-        """Prefetch the queue pair that sends next: see `PortEngine.prefetch_turn`."""
-        ring = self._turns.ring
-        if ring.count == 0:
-            return
-        if stage == 0:
-            ring.fetch(0, 6)
-            return
-        queue_pair: QueuePair = ring.first()
-        if stage == 1:
-            queue_pair.fetch_sender()
-        else:
-            queue_pair.requester.queue.fetch_messages()
-
     def _has_short_data(self) -> bool:
         """Return whether the data to send next ends with a short packet."""
         if self._turns.ring.count == 0:
@@ -244,7 +230,7 @@ class Scheduler:
         while self._turns.ring.count > 0 and not self._paused & _DATA_PAUSED:
             queue_pair: QueuePair = self._turns.ring.first()
             queue_pair.fetch_sender()
-            self._turns.ring.fetch(1, 6)
+            self._turns.ring.fetch_second(6)
             burst = None
             if queue_pair.requester.ready_ns() <= now_ns:
                 burst = queue_pair.make_burst(self._max_burst_packets)

@@ -1,6 +1,5 @@
 cimport cython
 
-from chakram.native.prefetch_lines cimport prefetch
 from chakram.roce.burst cimport Burst
 from chakram.roce.message cimport Message
 
@@ -36,7 +35,6 @@ cdef class SendQueue:
     cpdef long long alike(self, long long most) except? -1
     @cython.locals(count="long long", messages=list, message=Message, i="Py_ssize_t")
     cpdef long long share(self, Burst burst, long long most) except? -1
-    cdef void fetch_messages(self) noexcept
     cpdef object advance(self, long long count)
     cpdef object go_back(self)
     @cython.locals(message=Message, inside="long long")

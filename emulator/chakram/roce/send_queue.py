@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.native.prefetch import prefetch
 from chakram.roce.constants import LARGEST_SEND_BYTES, MAX_MESSAGE_BYTES, NO_IMMEDIATE
 from chakram.roce.message import Message
 
@@ -210,11 +209,6 @@ class SendQueue:
             self._current += 1
         self.sending = None
         return self._end_byte
-
-    def fetch_messages(self) -> None:
-        """Prefetch the messages that are sent and acknowledged next."""
-        prefetch(self._oldest, 6)
-        prefetch(self.sending, 6)
 
     # Acknowledgment.
 

@@ -73,7 +73,6 @@ cdef class Wires:
     cdef void _foresee_delivery(
         self, int stage, long long slot, Py_ssize_t number
     ) noexcept
-    cdef void _foresee_own(self, int stage, int kind, Py_ssize_t index) noexcept
     @cython.locals(packets=Packets)
     cdef void _fetch_packet(self, long long slot) noexcept
     cdef void _fetch_counters(self, Py_ssize_t number, int klass) noexcept

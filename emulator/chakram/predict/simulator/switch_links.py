@@ -190,18 +190,13 @@ class Wires:
         self._foresee(0, self._events.ahead(12))
         self._foresee(1, self._events.ahead(8))
         self._foresee(2, self._events.ahead(4))
-        self._foresee(3, self._events.ahead(2))
-        self._foresee(4, self._events.ahead(1))
 
     def _foresee(self, stage: int, what: int) -> None:
         """Prefetch the data of an event that is known at a stage, or nothing for -1."""
         kind = what & 7
-        if what < 0:
+        if what < 0 or kind > _FREE:
             return
         number = what >> _KIND_BITS
-        if kind > _FREE:
-            self._foresee_own(stage, kind, number)
-            return
         port = self._ports[number]
         if kind == _FREE:
             for klass in range(CLASSES):
@@ -225,10 +220,6 @@ class Wires:
     def _foresee_arrival(self, stage: int, slot: int, port: Port) -> None:
         """Prefetch the data that a packet needs at the port where it arrives."""
         packets = self._packets
-        if stage > 2:
-            if port.is_host:
-                self._foresee_delivery(stage, slot, port.number)
-            return
         klass = port.class_of_dscp[packets.cells[slot + DSCP]]
         if stage == 1:
             self._fetch_counters(port.number, klass)
@@ -250,9 +241,6 @@ class Wires:
 
     def _foresee_delivery(self, stage: int, slot: int, number: int) -> None:
         """Prefetch the data for the delivery of a packet at a host."""
-
-    def _foresee_own(self, stage: int, kind: int, index: int) -> None:
-        """Prefetch the data of an event that only the subclass knows."""
 
     def _fetch_packet(self, slot: int) -> None:
         packets = self._packets

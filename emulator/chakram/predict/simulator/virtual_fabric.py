@@ -331,14 +331,7 @@ class VirtualFabric(Wires):
             if burst is not None:
                 endpoint = self._endpoints[self._endpoint_of[number]]
                 engine = endpoint.engine
-                engine.prefetch_arrival(stage - 2, burst)
-
-    def _foresee_own(self, stage: int, kind: int, index: int) -> None:
-        """Prefetch what an endpoint needs to send."""
-        if kind == _WAKE and stage > 0:
-            endpoint = self._endpoints[index]
-            engine = endpoint.engine
-            engine.prefetch_turn(stage - 1)
+                engine.prefetch_path(burst.destination_qpn)
 
     def _tell(self, parts: MessageParts, slot: int) -> None:
         """Record the times of a message's last packet, if the message is incomplete."""
