@@ -4,8 +4,8 @@ cimport cython
 
 cdef int _AWAITS, _BATCH, _CHANNEL, _CHUNKS, _COUNTER, _COUNTS
 cdef int _FIRST_GROUP, _FIRST_RECEIVE, _FIRST_SEND, _IN_TURN, _MEMBER, _MISSING
-cdef int _NEEDS, _NRANKS, _PEER, _PLACE, _POSITION, _RECEIVE, _ROTATES
-cdef int _SEND, _SHAPE, _SIZE, _STEP, _TURN, _WAITERS, _WAITS, _WAY
+cdef int _NEEDS, _NRANKS, _PEER, _PLACE, _POSITION, _RECEIVE, _RELEASES
+cdef int _ROTATES, _SEND, _SHAPE, _SIZE, _STEP, _TURN, _WAITERS, _WAITS, _WAY
 
 
 cdef class Kinds:
@@ -38,6 +38,8 @@ cdef class Kinds:
         first_group="Py_ssize_t", size_bytes="long long", needed="Py_ssize_t",
     )
     cdef _add_shape(self, columns)
+    @cython.locals(index="Py_ssize_t", peer="Py_ssize_t", receive="Py_ssize_t")
+    cdef _set_releases(self, columns)
     @cython.locals(
         first_group="Py_ssize_t", first_member="Py_ssize_t", most="Py_ssize_t",
         counters="Py_ssize_t", position="Py_ssize_t", index="Py_ssize_t",

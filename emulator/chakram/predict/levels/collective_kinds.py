@@ -45,6 +45,7 @@ _CHANNEL = row_offsets.CHANNEL
 _RECEIVE = row_offsets.RECEIVE
 _WAITS = row_offsets.WAITS
 _WAY = row_offsets.WAY
+_RELEASES = row_offsets.RELEASES
 _SEND = row_offsets.SEND
 _NEEDS = row_offsets.NEEDS
 _COUNTER = row_offsets.COUNTER
@@ -169,6 +170,7 @@ class Kinds:
             self._sends[row + _CHANNEL] = columns.channels[index]
             self._sends[row + _RECEIVE] = columns.receives[index]
             self._sends[row + _WAITS] = columns.waits[index]
+        self._set_releases(columns)
         self._sends_used += len(columns.peers)
         first_receive = self._releases_used
         needed = first_receive + len(columns.first_dependent)
@@ -210,6 +212,19 @@ class Kinds:
             )
             self._positions_used += 1
         return number
+
+    def _set_releases(self, columns: MessageColumns) -> None:
+        """Set which of the new sends release others when they arrive."""
+        dependents = columns.first_dependent
+        for index, peer in enumerate(columns.peers):
+            receive = columns.receives[index]
+            if not columns.rotates:
+                receive += columns.first_receive[peer]
+            self._sends[(self._sends_used + index) * _SEND + _RELEASES] = (
+                columns.batch > 0
+                or columns.in_turn
+                or dependents[receive] < dependents[receive + 1]
+            )
 
     def _add_groups(self, columns: MessageColumns) -> int:
         """Append the groups. Return the maximum number of counters of any position."""

@@ -93,15 +93,28 @@ cdef class MessageLevel(Traffic):
     )
     cdef Py_ssize_t _post_series(self, Py_ssize_t share, Py_ssize_t send,
                                  Py_ssize_t last, long long cause) except -1
+    @cython.locals(router="Py_ssize_t", host="Py_ssize_t")
+    cdef bint _is_last(self, Py_ssize_t link, Py_ssize_t receiver) except -1
     @cython.locals(
-        at="Py_ssize_t", row="Py_ssize_t", before="Py_ssize_t",
-        following="Py_ssize_t", to="Py_ssize_t", time="Py_ssize_t",
-        left_ns="long long", arrives_ns="long long",
+        row="Py_ssize_t", time="Py_ssize_t", begins_ns="long long",
+        arrives_ns="long long", order="long long",
+    )
+    cdef _enter_last(self, Py_ssize_t link, Py_ssize_t sender, Py_ssize_t receiver,
+                     Py_ssize_t size)
+    @cython.locals(
+        at="Py_ssize_t", row="Py_ssize_t", following="Py_ssize_t", to="Py_ssize_t",
+        field="Py_ssize_t",
     )
     cdef Py_ssize_t _follow_up(self, Py_ssize_t slot, Py_ssize_t link) except -1
     @cython.locals(
-        row="Py_ssize_t", slot="Py_ssize_t", following="Py_ssize_t",
-        router="Py_ssize_t", at="Py_ssize_t", target="Py_ssize_t",
-        source="Py_ssize_t",
+        at="Py_ssize_t", kind="Py_ssize_t", share="Py_ssize_t", send="Py_ssize_t",
+        size="Py_ssize_t", left_ns="long long", arrives_ns="long long",
+    )
+    cdef _turn_to_next(self, Py_ssize_t slot, Py_ssize_t link)
+    @cython.locals(
+        slot="Py_ssize_t", at="Py_ssize_t", receiver="Py_ssize_t",
+        sender="Py_ssize_t", link="Py_ssize_t", size="Py_ssize_t",
     )
     cdef _happen(self, Py_ssize_t number)
+    @cython.locals(row="Py_ssize_t", following="Py_ssize_t")
+    cdef _proceed(self, Py_ssize_t link, Py_ssize_t slot)

@@ -9,7 +9,9 @@ links on its path. This level has no packets, queue pairs, windows, acknowledgme
 ECN marks or losses.
 
 Messages leave a link in the order in which they entered it, so only the first arrival
-of each link is in the event queue. The queue never has more link events than links.
+of each link is in the event queue. The queue never has more link events than links. The
+last link of a path has no events for messages whose arrival has no effects
+(``_has_effects``).
 Messages that a rank posts together wait as one row in the queue of its host, so that an
 all-to-all has about as many rows as hosts.
 """
@@ -419,9 +421,9 @@ class MessageLevel(Traffic):
             self._post(share, send, cause)
             return send + 1
         slot = self._new_slot(share, send, cause)
+        self._slots[slot * _SLOT + _MORE] = end - send - 1
         self._enter(slot, link)
         self._count_sent(share, self._slots[slot * _SLOT + _CLASS])
-        self._slots[slot * _SLOT + _MORE] = end - send - 1
         self._coming.reserve_orders(end - send - 1)
         row = link * _LINK
         for further in range(send + 1, end):
@@ -441,6 +443,15 @@ class MessageLevel(Traffic):
         row = link * _LINK
         at = slot * _SLOT
         size = self._slots[at + _CLASS]
+        if (
+            not self._slots[at + _MORE]
+            and self._is_last(link, self._slots[at + _TO])
+            and not self._has_effects(self._slots[at + _WHICH], size)
+        ):
+            self._enter_last(link, self._slots[at + _FROM], self._slots[at + _TO], size)
+            self._slots[at + _NEXT] = self._free_slot
+            self._free_slot = slot
+            return
         time = self._links[row + _CLASS_OF] * self._room + size
         begins_ns = self.now_ns
         if self._links[row + _FREE] > begins_ns:
@@ -450,6 +461,9 @@ class MessageLevel(Traffic):
         if self._slots[at + _LEFT_AT] == _NONE:
             self._slots[at + _LEFT_AT] = begins_ns
         arrives_ns = begins_ns + self._reach_ns[time]
+        # Rounding must not reorder messages.
+        if arrives_ns < self._links[row + _LATEST]:
+            arrives_ns = self._links[row + _LATEST]
         order = self._coming.next_order()
         self._slots[at + _NEXT] = _NONE
         self._slots[at + _ORDER] = order
@@ -459,47 +473,112 @@ class MessageLevel(Traffic):
             self._links[row + _HEAD] = slot
             self._coming.add_at(arrives_ns, order, link * _KINDS)
         else:
-            # Rounding must not reorder messages.
-            if arrives_ns < self._links[row + _LATEST]:
-                arrives_ns = self._links[row + _LATEST]
             self._slots[tail * _SLOT + _NEXT] = slot
         self._slots[at + _ARRIVES] = arrives_ns
         self._links[row + _LATEST] = arrives_ns
+
+    def _is_last(self, link: int, receiver: int) -> bool:
+        """Return whether a link ends at the host of a share."""
+        router = self._links[link * _LINK + _END]
+        if router == _NONE:
+            return True
+        host = self._shares[receiver * _SHARE + _HOST] * _WHERE
+        return bool(
+            self._hosts[host + _DOWN] == _NONE and self._hosts[host + _ROUTER] == router
+        )
+
+    def _enter_last(self, link: int, sender: int, receiver: int, size: int) -> None:
+        """Queue a message without effects at the last link of its path."""
+        row = link * _LINK
+        time = self._links[row + _CLASS_OF] * self._room + size
+        begins_ns = self.now_ns
+        if self._links[row + _FREE] > begins_ns:
+            begins_ns = self._links[row + _FREE]
+        self._links[row + _FREE] = begins_ns + self._hold_ns[time]
+        self._links[row + _CARRIED] += self._wire[size]
+        arrives_ns = begins_ns + self._reach_ns[time]
+        # Rounding must not reorder messages.
+        if arrives_ns < self._links[row + _LATEST]:
+            arrives_ns = self._links[row + _LATEST]
+        self._links[row + _LATEST] = arrives_ns
+        order = self._coming.next_order()
+        self._coming.reserve_orders(1)
+        self._count_arrival(sender, receiver, size, arrives_ns, order)
 
     def _follow_up(self, slot: int, link: int) -> int:
         """Return a row for the next message of a series, which replaces *slot*."""
         at = slot * _SLOT
         row = link * _LINK
-        before = self._links[row + _CLASS_OF] * self._room + self._slots[at + _CLASS]
         following = self._new_slot(
             self._slots[at + _FROM],
-            self._slots[at + _WHICH] + 1,
+            self._slots[at + _WHICH],
             self._slots[at + _CAUSE],
         )
         to = following * _SLOT
-        left_ns = self._slots[at + _LEFT_AT] + self._hold_ns[before]
-        time = self._links[row + _CLASS_OF] * self._room + self._slots[to + _CLASS]
-        arrives_ns = left_ns + self._reach_ns[time]
-        # Rounding must not reorder messages.
-        if arrives_ns < self._slots[at + _ARRIVES]:
-            arrives_ns = self._slots[at + _ARRIVES]
-        self._slots[to + _POSTED] = self._slots[at + _POSTED]
-        self._slots[to + _LEFT_AT] = left_ns
-        self._slots[to + _ARRIVES] = arrives_ns
-        self._slots[to + _ORDER] = self._slots[at + _ORDER] + 1
-        self._slots[to + _MORE] = self._slots[at + _MORE] - 1
-        self._slots[to + _NEXT] = self._slots[at + _NEXT]
+        for field in range(_SLOT):
+            self._slots[to + field] = self._slots[at + field]
+        self._turn_to_next(following, link)
         self._slots[at + _MORE] = 0
         if self._links[row + _TAIL] == slot:
             self._links[row + _TAIL] = following
         return following
 
+    def _turn_to_next(self, slot: int, link: int) -> None:
+        """Let the row of a message contain the next message of its series."""
+        at = slot * _SLOT
+        kind = self._links[link * _LINK + _CLASS_OF] * self._room
+        share = self._slots[at + _FROM]
+        send = self._slots[at + _WHICH] + 1
+        size = self._class_of_send(share, send)
+        left_ns = (
+            self._slots[at + _LEFT_AT] + self._hold_ns[kind + self._slots[at + _CLASS]]
+        )
+        arrives_ns = left_ns + self._reach_ns[kind + size]
+        self._slots[at + _TO] = self._receiver(share, send)
+        self._slots[at + _WHICH] = send
+        self._slots[at + _CLASS] = size
+        self._slots[at + _LEFT_AT] = left_ns
+        # Rounding must not reorder messages.
+        if arrives_ns > self._slots[at + _ARRIVES]:
+            self._slots[at + _ARRIVES] = arrives_ns
+        self._slots[at + _ORDER] += 1
+        self._slots[at + _MORE] -= 1
+
     def _happen(self, number: int) -> None:
         """Remove the first message from a link and forward it."""
-        row = number * _LINK
-        slot = self._links[row + _HEAD]
+        slot = self._links[number * _LINK + _HEAD]
+        at = slot * _SLOT
+        receiver = self._slots[at + _TO]
+        if self._is_last(number, receiver):
+            self._proceed(number, slot)
+            self._arrive(slot)
+            return
+        sender = self._slots[at + _FROM]
+        link = self._next_link(
+            self._shares[sender * _SHARE + _HOST],
+            self._shares[receiver * _SHARE + _HOST],
+            self._links[number * _LINK + _END],
+        )
+        size = self._slots[at + _CLASS]
+        if (
+            self._slots[at + _MORE]
+            and self._is_last(link, receiver)
+            and not self._has_effects(self._slots[at + _WHICH], size)
+        ):
+            self._turn_to_next(slot, number)
+            self._coming.add_at(
+                self._slots[at + _ARRIVES], self._slots[at + _ORDER], number * _KINDS
+            )
+            self._enter_last(link, sender, receiver, size)
+        else:
+            self._proceed(number, slot)
+            self._enter(slot, link)
+
+    def _proceed(self, link: int, slot: int) -> None:
+        """Remove the first message from a link, and schedule the next one."""
+        row = link * _LINK
         if self._slots[slot * _SLOT + _MORE]:
-            following = self._follow_up(slot, number)
+            following = self._follow_up(slot, link)
         else:
             following = self._slots[slot * _SLOT + _NEXT]
         self._links[row + _HEAD] = following
@@ -509,22 +588,8 @@ class MessageLevel(Traffic):
             self._coming.add_at(
                 self._slots[following * _SLOT + _ARRIVES],
                 self._slots[following * _SLOT + _ORDER],
-                number * _KINDS,
+                link * _KINDS,
             )
-        router = self._links[row + _END]
-        if router == _NONE:
-            self._arrive(slot)
-            return
-        at = slot * _SLOT
-        target = self._shares[self._slots[at + _TO] * _SHARE + _HOST]
-        if (
-            router == self._hosts[target * _WHERE + _ROUTER]
-            and self._hosts[target * _WHERE + _DOWN] == _NONE
-        ):
-            self._arrive(slot)
-            return
-        source = self._shares[self._slots[at + _FROM] * _SHARE + _HOST]
-        self._enter(slot, self._next_link(source, target, router))
 
 
 def _joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:

@@ -8,13 +8,13 @@ from chakram.predict.simulator.event_queue cimport Events
 cdef int _ARRIVALS, _ARRIVED, _AT, _AWAITS, _BATCH, _BEGUN, _BEHIND, _CAUSE, _CHANNEL
 cdef int _CHUNKS, _CLASS, _COME, _COUNTER, _COUNTERS, _COUNTS
 cdef int _CREDITS, _EARLY, _FIRST_GROUP, _FIRST_RECEIVE, _FIRST_SEND, _FLOW
-cdef int _FROM, _GOING, _GROUP, _HOST, _IN_TURN, _ITERATION, _KIND, _KIND_BITS, _KINDS
-cdef int _LEFT, _LEFT_AT, _LOCAL, _MEMBER, CAUSE_MESSAGE, _MISSING, _MORE, _NEEDS
+cdef int _ENDED, _FROM, _GOING, _GROUP, _HOST, _IN_TURN, _ITERATION, _KIND, _KIND_BITS, _KINDS
+cdef int _LAST_NS, _LAST_ORDER, _LEFT, _LEFT_AT, _RELEASES, _LOCAL, _MEMBER, CAUSE_MESSAGE, _MISSING, _MORE, _NEEDS
 cdef int _NETWORK, _NEXT, _NONE, _NRANKS, CAUSE_OPERATION, _PEER, _PLACE, _POSITION
 cdef int _POSTED, _RANK, _RECEIVE, _RECEIVED, _RELEASED, _ROTATES, _ROW
 cdef int _SEND, _SENDS, _SENT, _SERVER, _SHAPE, _SHARE, _SIZE, _SLOT, CAUSE_START, _STATE
 cdef int _STEP, _TAKEN, _TO, _TURN, _WAITERS, _WAITING, _WAITS, _WAY, _WHICH
-cdef long long EVENTS_PER_SIGNALS, LAST_INSTANT_NS
+cdef long long _NO_EVENT, EVENTS_PER_SIGNALS, LAST_INSTANT_NS
 
 
 cdef class Traffic(Kinds):
@@ -25,6 +25,7 @@ cdef class Traffic(Kinds):
     cdef Events _coming
     cdef public list done
     cdef long long _start_ns
+    cdef long long _now_order
     cdef public bint record
     cdef public bint is_folded
     cdef long long[::1] _shares
@@ -63,6 +64,8 @@ cdef class Traffic(Kinds):
     @cython.locals(row="Py_ssize_t", shape="Py_ssize_t", place="Py_ssize_t")
     cdef Py_ssize_t _position_row(self, Py_ssize_t share) except -1
     cdef Py_ssize_t _take_counters(self, Py_ssize_t count) except -1
+    @cython.locals(row="Py_ssize_t", last_ns="long long", order="long long")
+    cdef _complete(self, Py_ssize_t share)
     @cython.locals(row="Py_ssize_t", counters="Py_ssize_t")
     cdef _end(self, Py_ssize_t share)
     cdef Py_ssize_t _post_series(self, Py_ssize_t share, Py_ssize_t send,
@@ -93,6 +96,11 @@ cdef class Traffic(Kinds):
         taken_ns="long long",
     )
     cdef _arrive(self, Py_ssize_t slot)
+    cdef bint _has_effects(self, Py_ssize_t send, Py_ssize_t size) except -1
+    cdef _count_arrival(self, Py_ssize_t sender, Py_ssize_t receiver, Py_ssize_t size,
+                        long long at_ns, long long order)
+    @cython.locals(row="Py_ssize_t")
+    cdef _expect(self, Py_ssize_t share, long long at_ns, long long order)
     @cython.locals(
         row="Py_ssize_t", slot="Py_ssize_t", behind="Py_ssize_t",
         taken_ns="long long",

@@ -7,6 +7,9 @@ arriving message releases the sends of its receiver that wait for this message. 
 ends when its sends have arrived at their receivers and its receives are processed.
 Without ``MessageColumns.awaits_sends``, the sends need only be posted.
 
+A message that only its shares wait for is counted as soon as its arrival time is known
+(``_count_arrival``). Only the last such arrival of a share has an event.
+
 ``Traffic`` manages the shares and the events. Its subclasses model the network between
 hosts: ``chakram.predict.levels.messages`` and ``chakram.predict.levels.flows``.
 
@@ -23,7 +26,7 @@ from chakram.foundation.units import LAST_INSTANT_NS
 from chakram.predict.levels import row_offsets
 from chakram.predict.levels.collective_kinds import Kinds
 from chakram.predict.levels.row_offsets import grown
-from chakram.predict.simulator.event_queue import Events
+from chakram.predict.simulator.event_queue import NO_EVENT, Events
 from chakram.predict.simulator.signal_checks import EVENTS_PER_SIGNALS, let_signals_in
 from chakram.records.row_layout import (
     CAUSE_MESSAGE,
@@ -41,6 +44,7 @@ _NETWORK = row_offsets.NETWORK
 _TAKEN = row_offsets.TAKEN
 _BEGUN = row_offsets.BEGUN
 _ARRIVED = row_offsets.ARRIVED
+_ENDED = row_offsets.ENDED
 _KINDS = row_offsets.KINDS
 _KIND_BITS = row_offsets.KIND_BITS
 _KIND = row_offsets.KIND
@@ -61,6 +65,8 @@ _SENT = row_offsets.SENT
 _RECEIVED = row_offsets.RECEIVED
 _LOCAL = row_offsets.LOCAL
 _SERVER = row_offsets.SERVER
+_LAST_NS = row_offsets.LAST_NS
+_LAST_ORDER = row_offsets.LAST_ORDER
 _SHARE = row_offsets.SHARE
 _NEXT = row_offsets.NEXT
 _FROM = row_offsets.FROM
@@ -99,6 +105,7 @@ _SIZE = row_offsets.SIZE
 _STEP = row_offsets.STEP
 _CHANNEL = row_offsets.CHANNEL
 _RECEIVE = row_offsets.RECEIVE
+_RELEASES = row_offsets.RELEASES
 _WAITS = row_offsets.WAITS
 _WAY = row_offsets.WAY
 _SEND = row_offsets.SEND
@@ -107,6 +114,7 @@ _COUNTER = row_offsets.COUNTER
 _MEMBER = row_offsets.MEMBER
 _WAITERS = row_offsets.WAITERS
 _FLOW = len(FLOW_FIELDS)
+_NO_EVENT = NO_EVENT
 
 
 class Traffic(Kinds):
@@ -123,7 +131,7 @@ class Traffic(Kinds):
             itself, in place of those that others send to it.
         now_ns: Time of the last event.
         events: Number of events.
-        messages: Number of messages that have arrived.
+        messages: Number of messages whose arrival is processed.
         done: Shares that have ended since the caller last cleared the list.
         flows: Flow rows (``FLOW_FIELDS``) since the last ``take_flows``.
     """
@@ -141,6 +149,8 @@ class Traffic(Kinds):
         self._coming = Events()
         self.done: list[int] = []
         self._start_ns = start_ns
+        # Order of the current event.
+        self._now_order = 0
         self.record = record
         self.is_folded = False
         self._shares = array("q", bytes(8 * _SHARE * 64))
@@ -190,6 +200,7 @@ class Traffic(Kinds):
             self._shares[row + _ARRIVALS] = 0
             self._shares[row + _SENT] = 0
             self._shares[row + _RECEIVED] = 0
+            self._shares[row + _LAST_NS] = _NONE
             self._shares[row + _LEFT] = (
                 self._positions[at + _POSITION + _FIRST_SEND]
                 - self._positions[at + _FIRST_SEND]
@@ -229,6 +240,8 @@ class Traffic(Kinds):
             iteration: Iteration of the program.
             released: The operation that released the share. -1 means the start.
         """
+        # All events of this time are over.
+        self._now_order = _NO_EVENT
         row = share * _SHARE
         self._shares[row + _ROW] = operation
         self._shares[row + _ITERATION] = iteration
@@ -257,9 +270,8 @@ class Traffic(Kinds):
     def _start(self, share: int) -> None:
         """Send the messages without dependencies, then process early arrivals."""
         row = share * _SHARE
-        self._shares[row + _STATE] = _GOING
         if self._shares[row + _LEFT] == 0:
-            self.done.append(share)
+            self._complete(share)
             return
         shape = self._shares[row + _KIND] * _SHAPE
         counters = self._shapes[shape + _MISSING]
@@ -293,8 +305,9 @@ class Traffic(Kinds):
                 send += 1
             else:
                 send = self._post_series(share, send, last, cause)
+        self._shares[row + _STATE] = _GOING
         if self._shares[row + _LEFT] == 0:
-            self._end(share)
+            self._complete(share)
             return
         if self._shapes[shape + _IN_TURN]:
             return
@@ -331,6 +344,18 @@ class Traffic(Kinds):
         if self._counters_used > len(self._counters):
             self._counters = grown(self._counters, self._counters_used)
         return first
+
+    def _complete(self, share: int) -> None:
+        """End a share without outstanding messages, perhaps later."""
+        row = share * _SHARE
+        last_ns = self._shares[row + _LAST_NS]
+        order = self._shares[row + _LAST_ORDER]
+        if last_ns > self.now_ns or (
+            last_ns == self.now_ns and order > self._now_order
+        ):
+            self._coming.add_at(last_ns, order, share * _KINDS + _ENDED)
+        else:
+            self._end(share)
 
     def _end(self, share: int) -> None:
         row = share * _SHARE
@@ -442,7 +467,7 @@ class Traffic(Kinds):
         if self._shapes[self._shares[row + _KIND] * _SHAPE + _AWAITS]:
             self._shares[row + _LEFT] -= 1
             if self._shares[row + _LEFT] == 0:
-                self._end(sender)
+                self._complete(sender)
         receiver = self._slots[at + _TO] * _SHARE
         if (
             self._shares[receiver + _STATE] == _GOING
@@ -464,6 +489,46 @@ class Traffic(Kinds):
             self._coming.add(self.now_ns + taken_ns, slot * _KINDS + _TAKEN)
         else:
             self._take(slot)
+
+    def _has_effects(self, send: int, size: int) -> bool:
+        """Return whether an arrival does more than to complete its shares."""
+        return bool(
+            self.record
+            or self._sends[send * _SEND + _RELEASES]
+            or self._size_taken[size]
+        )
+
+    def _count_arrival(
+        self, sender: int, receiver: int, size: int, at_ns: int, order: int
+    ) -> None:
+        """Count an arrival without effects, whose time and order are known.
+
+        Args:
+            sender: Share that sent the message.
+            receiver: Share that receives it.
+            size: Size class.
+            at_ns: Time of the arrival.
+            order: Order among simultaneous events. The next order is reserved, too: if
+                both shares end, the sender is first.
+        """
+        self.messages += 1
+        if self._shapes[self._shares[sender * _SHARE + _KIND] * _SHAPE + _AWAITS]:
+            self._expect(sender, at_ns, order)
+        self._shares[receiver * _SHARE + _RECEIVED] += self._size_bytes[size]
+        self._expect(receiver, at_ns, order + 1)
+
+    def _expect(self, share: int, at_ns: int, order: int) -> None:
+        """Count one of the outstanding messages of a share, which arrives later."""
+        row = share * _SHARE
+        self._shares[row + _LEFT] -= 1
+        if at_ns > self._shares[row + _LAST_NS] or (
+            at_ns == self._shares[row + _LAST_NS]
+            and order > self._shares[row + _LAST_ORDER]
+        ):
+            self._shares[row + _LAST_NS] = at_ns
+            self._shares[row + _LAST_ORDER] = order
+        if self._shares[row + _LEFT] == 0 and self._shares[row + _STATE] == _GOING:
+            self._complete(share)
 
     def _take_early(self, share: int) -> None:
         """Start processing the earliest message that had no posted receive.
@@ -528,7 +593,7 @@ class Traffic(Kinds):
                 self._post(share, first_send + self._members[member], cause)
         self._shares[row + _LEFT] -= 1
         if self._shares[row + _LEFT] == 0:
-            self._end(share)
+            self._complete(share)
 
     def _follow(self, share: int, first_send: int, cause: int) -> None:
         """Send one message of the second batch for each processed message.
@@ -551,7 +616,7 @@ class Traffic(Kinds):
                 self._counters[counters + _BEHIND] += 1
                 self._post(share, following, cause)
         if self._shares[row + _LEFT] == 0:
-            self._end(share)
+            self._complete(share)
 
     # ---- records ---------------------------------------------------------------------
 
@@ -646,6 +711,7 @@ class Traffic(Kinds):
             if self._work >= EVENTS_PER_SIGNALS:
                 self._work = 0
                 let_signals_in()
+            self._now_order = coming.first_order()
             what = coming.take()
             kind = what & (_KINDS - 1)
             number = what >> _KIND_BITS
@@ -655,6 +721,8 @@ class Traffic(Kinds):
                 self._take(number)
             elif kind == _ARRIVED:
                 self._arrive(number)
+            elif kind == _ENDED:
+                self._end(number)
             else:
                 self._start(number)
         return bool(self.done)

@@ -20,7 +20,9 @@ BEGUN = 2
 """A share may start to send."""
 ARRIVED = 3
 """A message has arrived at its receiver."""
-KIND_BITS = 2
+ENDED = 4
+"""A share ends."""
+KIND_BITS = 3
 KINDS = 1 << KIND_BITS
 
 # Shares.
@@ -48,7 +50,11 @@ SENDS = 16
 """Number of posted messages, if receives match by order of arrival."""
 ARRIVALS = 17
 """Number of arrived messages, if receives match by order of arrival."""
-SHARE = 18
+LAST_NS = 18
+"""Latest of its arrivals that have no event."""
+LAST_ORDER = 19
+"""Order of that arrival among simultaneous events."""
+SHARE = 20
 """Row length."""
 
 # Messages.
@@ -114,7 +120,9 @@ WAY = 6
 Sends that the receiver adds and other sends are separate variants. ``SIZE`` is then the
 chunk.
 """
-SEND = 7
+RELEASES = 7
+"""Whether sends of the receiver wait for it."""
+SEND = 8
 """Row length."""
 
 # Groups: sends that wait for the same receives.
