@@ -85,6 +85,11 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
             f"one of {len(plan.ranks())} ranks is simulated: all do the same, at equal "
             "links of one switch, so all have the same times"
         )
+    if run.is_stepped:
+        banners.append(
+            "rings are simulated in steps of all ranks, with exact times: no link "
+            "carries messages of two pairs of hosts, so no order of arrivals matters"
+        )
     if recorded is not None:
         banners.append(
             f"collectives are recorded for {len(recorded)} of {len(plan.ranks())} "
@@ -96,7 +101,7 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
     directory.begin(plan, recorded=recorded)
     level = experiment.simulation.level
     at_once = run.most_at_once() if level == "flow" else 0
-    cost = cost_at_level(level, count, at_once=at_once)
+    cost = cost_at_level(level, count, at_once=at_once, is_stepped=run.is_stepped)
     if not run.is_folded and (note := cost.note()):
         progress.note(note)
     progress.phase("simulating")
@@ -277,21 +282,20 @@ def _level_run(
         places=place_of,
         recorded=recorded,
     )
-    run = None
-    if (
-        experiment.simulation.level == "message"
-        and not _is_foreign(experiment)
-        and not place_of
-        and is_symmetric(
-            [rank.program for rank in ranks],
-            [host_of[rank.port] for rank in ranks],
-            network,
-        )
+    if experiment.simulation.level != "message" or _is_foreign(experiment) or place_of:
+        return make_run(), described
+    if is_symmetric(
+        [rank.program for rank in ranks],
+        [host_of[rank.port] for rank in ranks],
+        network,
     ):
         run = make_run(fold=True)
-        if run.messages() <= MOST_FLOWS or not run.is_alike():
-            run = None
-    return run or make_run(), described
+        if run.messages() > MOST_FLOWS and run.is_alike():
+            return run, described
+    run = make_run()
+    if run.messages() > MOST_FLOWS:
+        run.use_steps()
+    return run, described
 
 
 def _traffic(

@@ -26,6 +26,9 @@ _LONG_NS = 60 * 10**9
 _MESSAGE_NS = {"message": 1_100, "flow": 7_000}
 """Time per message, by level."""
 
+_STEPPED_NS = 3
+"""Time per message of a ring in steps of all ranks."""
+
 _BURST_NS = 250
 """Time per burst and link at level packet."""
 
@@ -71,7 +74,9 @@ class Cost:
         )
 
 
-def cost_at_level(level: str, messages: int, *, at_once: int = 0) -> Cost:
+def cost_at_level(
+    level: str, messages: int, *, at_once: int = 0, is_stepped: bool = False
+) -> Cost:
     """Return the cost at a level without queue pairs.
 
     Time is 0, for unknown, with ASTRA-sim's costs over ns-3 at level ``packet``.
@@ -81,10 +86,12 @@ def cost_at_level(level: str, messages: int, *, at_once: int = 0) -> Cost:
         messages: Number of messages of all iterations.
         at_once: Maximum number of messages that are in flight at the same time, if
             this determines the memory.
+        is_stepped: Whether rings are simulated in steps of all ranks.
     """
+    message_ns = _STEPPED_NS if is_stepped else _MESSAGE_NS.get(level, 0)
     return Cost(
         messages=messages,
-        time_ns=messages * _MESSAGE_NS.get(level, 0),
+        time_ns=messages * message_ns,
         memory_bytes=at_once * _IN_FLIGHT_BYTES,
     )
 

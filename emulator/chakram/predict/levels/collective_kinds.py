@@ -10,6 +10,7 @@ rows.
 from __future__ import annotations
 
 from array import array
+from math import gcd
 from typing import TYPE_CHECKING
 
 from chakram.predict.levels import row_offsets
@@ -119,6 +120,48 @@ class Kinds:
             for way in ways
             for chunk in range(chunks)
         )
+
+    def ring_distance(self, shape: int) -> int:
+        """Return the distance from each position to the one that receives from it.
+
+        It is 0 if a kind cannot be simulated with ``RingSteps``.  It can if all
+        positions send the same sizes, the next message waits for the one before, and
+        every position depends on all others.
+        """
+        place = self._shapes[shape * _SHAPE + _PLACE] * _POSITION
+        first = self._positions[place + _FIRST_SEND]
+        count = self._positions[place + _POSITION + _FIRST_SEND] - first
+        nranks = self._shapes[shape * _SHAPE + _NRANKS]
+        if not self.is_alike(shape) or not count or count < nranks - 1:
+            return 0
+        distance = self._sends[first * _SEND + _PEER]
+        # For each send, the number of receives up to the last one for which it waits.
+        waits = [0] * count
+        receives = self._positions[place + _FIRST_RECEIVE]
+        groups = self._positions[place + _FIRST_GROUP]
+        for receive in range(count):
+            for at in range(
+                self._releases[receives + receive],
+                self._releases[receives + receive + 1],
+            ):
+                group = (groups + self._dependents[at]) * _WAITERS
+                for member in range(
+                    self._groups[group + _MEMBER],
+                    self._groups[group + _WAITERS + _MEMBER],
+                ):
+                    waits[self._members[member]] = receive + 1
+        is_ring = (
+            self._shapes[shape * _SHAPE + _AWAITS]
+            and not self._shapes[shape * _SHAPE + _BATCH]
+            and waits == list(range(count))
+            and gcd(distance, nranks) == 1
+            and all(
+                self._sends[send * _SEND + _PEER] == distance
+                and self._sends[send * _SEND + _RECEIVE] == send - first
+                for send in range(first, first + count)
+            )
+        )
+        return distance if is_ring else 0
 
     def set_size(
         self, size_class: int, size_bytes: int, packets: int, taken_ns: int

@@ -3,7 +3,11 @@
 cimport cython
 
 from chakram.predict.levels.pending_messages cimport Traffic
+from chakram.predict.levels.ring_steps cimport RingSteps
 
+cdef int _AT, _ENDED, _FIRST_SEND, _GROUP, _LEFT, _NRANKS, _PEER, _POSITION
+cdef int _RECEIVED, _SENT, _STEPPED
+cdef long long _STEPPED_MESSAGES
 cdef int _ARRIVED, _ARRIVES, _CARRIED, _CAUSE, _CLASS, _CLASS_OF, _DOWN, _END, _FREE
 cdef int _FROM, _HEAD, _HOST, _IN_TURN, _KIND, _KINDS, _LATEST, _LEAST_SERIES, _LEFT_AT
 cdef int _LINK, _LOCAL, _MORE, _NEXT, _NONE, _ORDER, _POSTED, _ROUTER, _SEND, _SERVER
@@ -43,6 +47,7 @@ cdef class MessageLevel(Traffic):
     cdef long long[::1] _reached
     cdef dict _paths
     cdef dict _crossed
+    cdef dict _rings
 
     @cython.locals(
         row="Py_ssize_t", router="Py_ssize_t", count="Py_ssize_t", first="Py_ssize_t",
@@ -62,6 +67,22 @@ cdef class MessageLevel(Traffic):
     cdef _cross(self, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t target)
     cdef long long _path_ns(self, Py_ssize_t source, Py_ssize_t target,
                             Py_ssize_t size) except -1
+    @cython.locals(link="Py_ssize_t", router="Py_ssize_t")
+    cpdef list path(self, Py_ssize_t source, Py_ssize_t target)
+    @cython.locals(first="Py_ssize_t", ring=RingSteps)
+    cdef _join_ring(self, Py_ssize_t share)
+    @cython.locals(
+        shape="Py_ssize_t", nranks="Py_ssize_t", place="Py_ssize_t",
+        send="Py_ssize_t", count="Py_ssize_t", distance="Py_ssize_t",
+        size="Py_ssize_t", position="Py_ssize_t", receiver="Py_ssize_t",
+        link="Py_ssize_t", row="Py_ssize_t", time="Py_ssize_t",
+    )
+    cdef RingSteps _ring(self, Py_ssize_t first)
+    @cython.locals(
+        ring=RingSteps, shape="Py_ssize_t", nranks="Py_ssize_t", steps="Py_ssize_t",
+        size="Py_ssize_t", share="Py_ssize_t", row="Py_ssize_t",
+    )
+    cdef _step_ring(self, Py_ssize_t first)
     @cython.locals(
         last="Py_ssize_t", row="Py_ssize_t", first="Py_ssize_t",
         count="Py_ssize_t", mixed="unsigned long long",

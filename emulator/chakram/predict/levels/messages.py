@@ -27,6 +27,7 @@ from chakram.foundation.errors import FabricError
 from chakram.predict.levels import row_offsets
 from chakram.predict.levels.level_network import LevelLink
 from chakram.predict.levels.pending_messages import Traffic
+from chakram.predict.levels.ring_steps import RingSteps
 from chakram.predict.levels.row_offsets import grown
 
 if TYPE_CHECKING:
@@ -75,6 +76,21 @@ _ROUTER = row_offsets.ROUTER
 _UP = row_offsets.UP
 _DOWN = row_offsets.DOWN
 _WHERE = row_offsets.WHERE
+
+_ENDED = row_offsets.ENDED
+_STEPPED = row_offsets.STEPPED
+_AT = row_offsets.AT
+_GROUP = row_offsets.GROUP
+_LEFT = row_offsets.LEFT
+_SENT = row_offsets.SENT
+_RECEIVED = row_offsets.RECEIVED
+_NRANKS = row_offsets.NRANKS
+_FIRST_SEND = row_offsets.FIRST_SEND
+_POSITION = row_offsets.POSITION
+_PEER = row_offsets.PEER
+
+_STEPPED_MESSAGES = 1 << 26
+"""Number of messages of a ring between two reports: about a fifth of a second."""
 
 _LEAST_SERIES = 2
 """Number of messages from which a series of them shares a row."""
@@ -146,6 +162,8 @@ class MessageLevel(Traffic):
         self._distances = array("q", bytes(8 * room))
         self._reached = array("q", bytes(8 * room))
         self._paths: dict[tuple[int, int, int], int] = {}
+        # Rings in steps, by the share of position 0.
+        self._rings: dict[int, RingSteps] = {}
         # Messages on dedicated paths, by source, target and size class.
         self._crossed: dict[tuple[int, int, int], int] = {}
 
@@ -335,6 +353,23 @@ class MessageLevel(Traffic):
             )
         return self._hops[first]
 
+    def path(self, source: int, target: int) -> list[int]:
+        """Return the links from a host to another one."""
+        link = self._hosts[source * _WHERE + _UP]
+        router = self._hosts[source * _WHERE + _ROUTER]
+        if link == _NONE:
+            link = self._next_link(source, target, router)
+        links = [link]
+        while True:
+            router = self._links[link * _LINK + _END]
+            if router == _NONE or (
+                router == self._hosts[target * _WHERE + _ROUTER]
+                and self._hosts[target * _WHERE + _DOWN] == _NONE
+            ):
+                return links
+            link = self._next_link(source, target, router)
+            links.append(link)
+
     def _add_hops(self, last: int) -> int:
         """Add the rows of destination router *last* and return the first."""
         self._measure_distances(last)
@@ -389,6 +424,64 @@ class MessageLevel(Traffic):
                     self._distances[before] = self._distances[router] + 1
                     self._reached[count] = before
                     count += 1
+
+    # ---- rings -----------------------------------------------------------------------
+
+    def _join_ring(self, share: int) -> None:
+        """Begin a share of a ring."""
+        first = self._shares[share * _SHARE + _GROUP]
+        ring = self._rings.get(first)
+        if ring is None:
+            ring = self._rings[first] = self._ring(first)
+        ring.begin(self._shares[share * _SHARE + _AT], self.now_ns)
+        if ring.waiting == 0:
+            self._coming.add(self.now_ns, first * _KINDS + _STEPPED)
+
+    def _ring(self, first: int) -> RingSteps:
+        """Return a new ring, and count its bytes on all links."""
+        shape = self._shares[first * _SHARE + _KIND] * _SHAPE
+        nranks = self._shapes[shape + _NRANKS]
+        place = self._position_row(first)
+        send = self._positions[place + _FIRST_SEND]
+        count = self._positions[place + _POSITION + _FIRST_SEND] - send
+        distance = self._sends[send * _SEND + _PEER]
+        size = self._class_of_send(first, send)
+        ring = RingSteps(nranks, count, distance)
+        for position in range(nranks):
+            receiver = first + (position + distance) % nranks
+            path = []
+            for link in self.path(
+                self._shares[(first + position) * _SHARE + _HOST],
+                self._shares[receiver * _SHARE + _HOST],
+            ):
+                row = link * _LINK
+                time = self._links[row + _CLASS_OF] * self._room + size
+                self._links[row + _CARRIED] += count * self._wire[size]
+                path.append((self._hold_ns[time], self._reach_ns[time]))
+            ring.set_path(position, path)
+        return ring
+
+    def _step_ring(self, first: int) -> None:
+        """Take some steps of a ring. After the last one, schedule the ends."""
+        ring = self._rings[first]
+        shape = self._shares[first * _SHARE + _KIND] * _SHAPE
+        nranks = self._shapes[shape + _NRANKS]
+        steps = ring.advance(_STEPPED_MESSAGES // nranks + 1)
+        self.messages += steps * nranks
+        size = self._class_of_send(
+            first, self._positions[self._position_row(first) + _FIRST_SEND]
+        )
+        for share in range(first, first + nranks):
+            row = share * _SHARE
+            self._shares[row + _LEFT] -= 2 * steps
+            self._shares[row + _SENT] += steps * self._size_bytes[size]
+            self._shares[row + _RECEIVED] += steps * self._size_bytes[size]
+            if ring.left == 0:
+                self._coming.add(ring.end_ns(share - first), share * _KINDS + _ENDED)
+        if ring.left == 0:
+            del self._rings[first]
+        else:
+            self._coming.add(self.now_ns, first * _KINDS + _STEPPED)
 
     def _post_series(self, share: int, send: int, last: int, cause: int) -> int:
         """Send a message now, and those after it up to *last* that take the same link.

@@ -13,7 +13,7 @@ cdef int _LAST_NS, _LAST_ORDER, _LEFT, _LEFT_AT, _RELEASES, _LOCAL, _MEMBER, CAU
 cdef int _NETWORK, _NEXT, _NONE, _NRANKS, CAUSE_OPERATION, _PEER, _PLACE, _POSITION
 cdef int _POSTED, _RANK, _RECEIVE, _RECEIVED, _RELEASED, _ROTATES, _ROW
 cdef int _SEND, _SENDS, _SENT, _SERVER, _SHAPE, _SHARE, _SIZE, _SLOT, CAUSE_START, _STATE
-cdef int _STEP, _TAKEN, _TO, _TURN, _WAITERS, _WAITING, _WAITS, _WAY, _WHICH
+cdef int _STEP, _STEPPED, _TAKEN, _TO, _TURN, _WAITERS, _WAITING, _WAITS, _WAY, _WHICH
 cdef long long _NO_EVENT, EVENTS_PER_SIGNALS, LAST_INSTANT_NS
 
 
@@ -28,6 +28,7 @@ cdef class Traffic(Kinds):
     cdef long long _now_order
     cdef public bint record
     cdef public bint is_folded
+    cdef public bint is_stepped
     cdef long long[::1] _shares
     cdef Py_ssize_t _shares_used
     cdef dict _free_shares
@@ -63,6 +64,8 @@ cdef class Traffic(Kinds):
     cdef _start(self, Py_ssize_t share)
     @cython.locals(row="Py_ssize_t", shape="Py_ssize_t", place="Py_ssize_t")
     cdef Py_ssize_t _position_row(self, Py_ssize_t share) except -1
+    cdef _join_ring(self, Py_ssize_t share)
+    cdef _step_ring(self, Py_ssize_t first)
     cdef Py_ssize_t _take_counters(self, Py_ssize_t count) except -1
     @cython.locals(row="Py_ssize_t", last_ns="long long", order="long long")
     cdef _complete(self, Py_ssize_t share)

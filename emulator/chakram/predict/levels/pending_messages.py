@@ -45,6 +45,7 @@ _TAKEN = row_offsets.TAKEN
 _BEGUN = row_offsets.BEGUN
 _ARRIVED = row_offsets.ARRIVED
 _ENDED = row_offsets.ENDED
+_STEPPED = row_offsets.STEPPED
 _KINDS = row_offsets.KINDS
 _KIND_BITS = row_offsets.KIND_BITS
 _KIND = row_offsets.KIND
@@ -129,6 +130,8 @@ class Traffic(Kinds):
         is_folded: Whether the share of position 0 represents those of all positions,
             which send equal messages at equal times.  Its messages then arrive at
             itself, in place of those that others send to it.
+        is_stepped: Whether all collectives take steps of all positions at a time
+            (``chakram.predict.levels.ring_steps``).
         now_ns: Time of the last event.
         events: Number of events.
         messages: Number of messages whose arrival is processed.
@@ -153,6 +156,7 @@ class Traffic(Kinds):
         self._now_order = 0
         self.record = record
         self.is_folded = False
+        self.is_stepped = False
         self._shares = array("q", bytes(8 * _SHARE * 64))
         self._shares_used = 0
         self._free_shares: dict[int, list[int]] = {}
@@ -246,7 +250,10 @@ class Traffic(Kinds):
         self._shares[row + _ROW] = operation
         self._shares[row + _ITERATION] = iteration
         self._shares[row + _RELEASED] = released
-        if self._start_ns and self._shares[row + _LEFT]:
+        if self.is_stepped:
+            self._shares[row + _STATE] = _GOING
+            self._join_ring(share)
+        elif self._start_ns and self._shares[row + _LEFT]:
             self._coming.add(self.now_ns + self._start_ns, share * _KINDS + _BEGUN)
         else:
             self._start(share)
@@ -266,6 +273,14 @@ class Traffic(Kinds):
     def close(self, first: int) -> None:
         """Release the storage of a collective whose shares have all ended."""
         self._free_shares.setdefault(self._open_shares.pop(first), []).append(first)
+
+    def _join_ring(self, share: int) -> None:
+        """Begin a share of a ring.  Subclasses with such rings implement this."""
+        raise NotImplementedError
+
+    def _step_ring(self, first: int) -> None:
+        """Take steps of a ring.  Subclasses with such rings implement this."""
+        raise NotImplementedError
 
     def _start(self, share: int) -> None:
         """Send the messages without dependencies, then process early arrivals."""
@@ -676,6 +691,7 @@ class Traffic(Kinds):
     def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:
         """Process events until shares end, or the next event is after *until_ns*.
 
+        After some steps of a ring, it also returns, so that the caller can report them.
         Shares that end at the same time are in ``done`` together.
 
         Args:
@@ -683,7 +699,8 @@ class Traffic(Kinds):
             most_flows: Number of flow rows at which to return to the caller.
 
         Returns:
-            Whether shares have ended or there are enough flow rows.
+            Whether shares have ended, a ring has advanced or there are enough flow
+            rows.
 
         Raises:
             RunFailed: If the virtual time exceeds its limit.
@@ -723,6 +740,10 @@ class Traffic(Kinds):
                 self._arrive(number)
             elif kind == _ENDED:
                 self._end(number)
+            elif kind == _STEPPED:
+                let_signals_in()
+                self._step_ring(number)
+                return True
             else:
                 self._start(number)
         return bool(self.done)

@@ -22,6 +22,8 @@ ARRIVED = 3
 """A message has arrived at its receiver."""
 ENDED = 4
 """A share ends."""
+STEPPED = 5
+"""All positions of a ring take steps (``chakram.predict.levels.ring_steps``)."""
 KIND_BITS = 3
 KINDS = 1 << KIND_BITS
 

@@ -47,6 +47,7 @@ cdef class LevelRun:
     cdef list _recorded
     cdef list _numbers
     cdef readonly bint is_folded
+    cdef readonly bint is_stepped
     cdef long long _alike
 
     @cython.locals(

@@ -18,6 +18,7 @@ from chakram.predict.levels.collective_messages import (
     message_columns,
     uneven_columns,
 )
+from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.pending_messages import Traffic
 from chakram.predict.levels.program_walk import TIMER_BITS, RankWalk
 from chakram.predict.levels.row_offsets import grown
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from chakram.collectives.split_sizes import Matrix
     from chakram.plan.plan import Plan
     from chakram.predict.levels.cost_models import Division
+    from chakram.program.columns import OperationColumns
     from chakram.program.operations import RankProgram
 
 __all__ = ["LevelResult", "LevelRun", "LocalPlace"]
@@ -140,6 +142,7 @@ class LevelRun:
 
     Attributes:
         is_folded: Whether the first rank represents all ranks.
+        is_stepped: Whether rings are simulated in steps of all ranks.
 
     Raises:
         PlanError: If a program is invalid.
@@ -167,6 +170,7 @@ class LevelRun:
         ]
         self._numbers = [rank.number for rank in ranks]
         self.is_folded = fold
+        self.is_stepped = False
         # Number of ranks that each walk represents.
         self._alike = len(ranks) if fold else 1
         traffic.is_folded = fold
@@ -290,6 +294,70 @@ class LevelRun:
                     if not self._traffic.is_alike(self._collective(walk, row, part)):
                         return False
         return True
+
+    def use_steps(self) -> bool:
+        """Simulate rings in steps of all ranks if this is exact.
+
+        It is exact under these conditions:
+
+        - Every rank takes part in the collectives of one group, one after another.
+        - All collectives are rings (``Kinds.ring_distance``).
+        - Each host has one rank. No link carries messages of two pairs of hosts.
+
+        Returns:
+            Whether the rings are simulated in steps.
+        """
+        known: dict[int, tuple[int, frozenset[int]] | None] = {}
+        pairs: dict[int, tuple[int, int]] = {}
+        hosts = {self._host_of[walk.number] for walk in self._walks}
+        traffic = self._traffic
+        if (
+            not isinstance(traffic, MessageLevel)
+            or len(hosts) < len(self._walks)
+            or self._matrices
+            or self.is_folded
+        ):
+            return False
+        for walk in self._walks:
+            key = id(walk.communications)
+            if key not in known:
+                known[key] = self._rings_of(walk)
+            rings = known[key]
+            if rings is None:
+                return False
+            place, distances = rings
+            program = walk.program
+            members = program.groups[place].ranks
+            position = program.groups[place].position(program.rank)
+            source = self._host_of[walk.number]
+            for distance in distances:
+                peer = members[(position + distance) % len(members)]
+                target = self._host_of[self._number_of[program.job, peer]]
+                for link in traffic.path(source, target):
+                    if pairs.setdefault(link, (source, target)) != (source, target):
+                        return False
+        self.is_stepped = traffic.is_stepped = True
+        return True
+
+    def _rings_of(self, walk: RankWalk) -> tuple[int, frozenset[int]] | None:
+        """Return the group of a rank and the distances of its rings.
+
+        None means that some communications are no rings of one group, or may overlap.
+        """
+        columns = walk.program.columns
+        rows = columns.rows_of(COLLECTIVE)
+        places = {columns.targets[row] for row in rows}
+        if (
+            len(places) != 1
+            or columns.rows_of(SEND, RECEIVE)
+            or self._division.parts > 1
+            or not is_serial(columns)
+        ):
+            return None
+        distances = {
+            self._traffic.ring_distance(self._collective(walk, row, 0)) for row in rows
+        }
+        return None if 0 in distances else (places.pop(), frozenset(distances))
 
     def _messages_of(self, walk: RankWalk) -> tuple[int, dict[int, int]]:
         """Return the messages that a rank sends, and those of all ranks by group."""
@@ -561,6 +629,24 @@ class LevelRun:
             f"no operation can proceed, but the job is not done: {named}",
             "check that the programs of the ranks belong together",
         )
+
+
+def is_serial(columns: OperationColumns) -> bool:
+    """Return whether every collective of a program depends on the one before."""
+    # For each operation, the number of collectives up to the last one before it.
+    before: list[int] = []
+    collectives = 0
+    for row in range(len(columns)):
+        dependencies = columns.dependencies_of(row)
+        if max(dependencies, default=-1) >= row:
+            return False
+        before.append(max((before[each] for each in dependencies), default=0))
+        if columns.kinds[row] == COLLECTIVE:
+            if before[row] != collectives:
+                return False
+            collectives += 1
+            before[row] = collectives
+    return True
 
 
 def _repeated(rows: array[int], width: int, numbers: Sequence[int]) -> array[int]:

@@ -1,6 +1,7 @@
-"""Simulations that count arrivals early have the results of one event per arrival.
+"""Simulations with fewer events have the results of one event per hop.
 
-Simulations that record single messages have an event for every arrival.
+Simulations that record single messages have an event for every hop. Others count
+arrivals early, and simulate rings in steps of all ranks.
 """
 
 from __future__ import annotations
@@ -112,25 +113,82 @@ def contents(results: RunResults) -> list[list[str]]:
     return [sorted(map(str, table.to_pylist())) for table in tables]
 
 
-@pytest.mark.parametrize(
+RANKS = pytest.mark.parametrize(
     "nranks",
     [
-        16,
         64,
         pytest.param(512, marks=pytest.mark.soak),
         pytest.param(1024, marks=pytest.mark.soak),
     ],
 )
+
+
+def is_stepped(results: RunResults) -> bool:
+    return any("steps of all ranks" in each for each in results.manifest.banners)
+
+
+def both(
+    folder: Path, experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> RunResults:
+    """Simulate with few events, compare with all events, and return the former."""
+    monkeypatch.setattr(coarse_levels, "is_symmetric", lambda *_: False)
+    monkeypatch.setattr(coarse_levels, "MOST_FLOWS", 1 << 60)
+    whole = simulated(folder, experiment)
+    assert whole.table("flows").num_rows
+    monkeypatch.setattr(coarse_levels, "MOST_FLOWS", 0)
+    few = simulated(folder, experiment)
+    assert not few.table("flows").num_rows
+    assert contents(few) == contents(whole)
+    return few
+
+
+@RANKS
 @pytest.mark.parametrize("seed", range(DRAWS))
 def test_arrivals_without_events_have_equal_times(
     seed: int, nranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coarse_levels, "is_symmetric", lambda *_: False)
+    both(tmp_path, drawn(seed, nranks), monkeypatch)
+
+
+@RANKS
+@pytest.mark.parametrize("seed", range(DRAWS))
+def test_rings_in_steps_have_equal_times(
+    seed: int, nranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = drawn(seed, nranks)
-    monkeypatch.setattr(coarse_levels, "MOST_FLOWS", 1 << 60)
-    whole = simulated(tmp_path, experiment)
-    assert whole.table("flows").num_rows
-    monkeypatch.setattr(coarse_levels, "MOST_FLOWS", 0)
-    early = simulated(tmp_path, experiment)
-    assert not early.table("flows").num_rows
-    assert contents(early) == contents(whole)
+    stream = {"op": "all_reduce", "size": f"{nranks * (seed + 1)}KB", "gap": "5us"}
+    experiment["jobs"][0]["trace"]["streams"] = [stream | {"count": 2}]
+    experiment["collectives"]["all_reduce"] = "ring"
+    experiment["iterations"]["sync"] = "free"
+    if seed % 3 == 0:
+        experiment["jobs"][0]["trace"]["streams"][0]["members"] = 8
+    assert is_stepped(both(tmp_path, experiment, monkeypatch))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"streams": [{"op": "all_reduce", "size": "64KB", "count": 1}] * 2},
+        {"streams": [{"op": "all_reduce", "size": "65KB", "count": 1}]},
+        {"streams": [{"op": "all_to_all", "size": "64KB", "count": 1}]},
+        {"placement": {"pattern": "random"}},
+        {"sync": "barrier"},
+    ],
+    ids=["overlap", "sizes", "direct", "shared links", "barrier"],
+)
+def test_other_jobs_have_no_steps(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = drawn(0, 64)
+    job = experiment["jobs"][0]
+    job["trace"]["streams"] = [{"op": "all_reduce", "size": "64KB", "count": 1}]
+    experiment["fabric"]["topology"] = FABRICS[1](64)
+    experiment["fabric"]["links"] = {
+        end: {"rate": "1Gbit", "delay": "0ns"} for end in ("host", "uplink")
+    }
+    experiment["faults"]["links"] = []
+    experiment["collectives"]["all_reduce"] = "ring"
+    job["trace"]["streams"] = changes.get("streams", job["trace"]["streams"])
+    experiment["iterations"]["sync"] = changes.get("sync", "free")
+    job["placement"] = changes.get("placement", {})
+    assert not is_stepped(both(tmp_path, experiment, monkeypatch))
