@@ -2,9 +2,11 @@
 
 cimport cython
 
+from chakram.native.prefetch_lines cimport prefetch_cell
 from chakram.predict.levels.pending_messages cimport Traffic
 from chakram.predict.levels.ring_steps cimport RingSteps
 
+cdef int _FAR, _KIND_BITS, _NEAR, _NETWORK, _NEXT_TO
 cdef int _AT, _ENDED, _FIRST_SEND, _GROUP, _LEFT, _NRANKS, _PEER, _POSITION
 cdef int _RECEIVED, _SENT, _STEPPED
 cdef long long _STEPPED_MESSAGES
@@ -132,6 +134,8 @@ cdef class MessageLevel(Traffic):
         size="Py_ssize_t", left_ns="long long", arrives_ns="long long",
     )
     cdef _turn_to_next(self, Py_ssize_t slot, Py_ssize_t link)
+    @cython.locals(what="long long", slot="Py_ssize_t")
+    cdef _look_ahead(self)
     @cython.locals(
         slot="Py_ssize_t", at="Py_ssize_t", receiver="Py_ssize_t",
         sender="Py_ssize_t", link="Py_ssize_t", size="Py_ssize_t",

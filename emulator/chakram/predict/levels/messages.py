@@ -24,6 +24,7 @@ from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import FabricError
+from chakram.native.prefetch import prefetch_cell
 from chakram.predict.levels import row_offsets
 from chakram.predict.levels.level_network import LevelLink
 from chakram.predict.levels.pending_messages import Traffic
@@ -43,6 +44,8 @@ _PRIME = 0x9E3779B1
 
 _ARRIVED = row_offsets.ARRIVED
 _KINDS = row_offsets.KINDS
+_KIND_BITS = row_offsets.KIND_BITS
+_NETWORK = row_offsets.NETWORK
 _IN_TURN = row_offsets.IN_TURN
 _SHAPE = row_offsets.SHAPE
 _WAITS = row_offsets.WAITS
@@ -91,6 +94,11 @@ _PEER = row_offsets.PEER
 
 _STEPPED_MESSAGES = 1 << 26
 """Number of messages of a ring between two reports: about a fifth of a second."""
+
+# Number of events before which parts of an event's data are prefetched.
+_FAR = 12
+_NEAR = 7
+_NEXT_TO = 3
 
 _LEAST_SERIES = 2
 """Number of messages from which a series of them shares a row."""
@@ -636,6 +644,29 @@ class MessageLevel(Traffic):
             self._slots[at + _ARRIVES] = arrives_ns
         self._slots[at + _ORDER] += 1
         self._slots[at + _MORE] -= 1
+
+    def _look_ahead(self) -> None:
+        """Prefetch the rows of the next events' links and messages."""
+        if not self._in_series:
+            return  # events are not of links
+        what = self._coming.ahead(_FAR)
+        if what >= 0:
+            prefetch_cell(self._links, (what >> _KIND_BITS) * _LINK)
+        what = self._coming.ahead(_NEAR)
+        if what >= 0 and what & (_KINDS - 1) == _NETWORK:
+            slot = self._links[(what >> _KIND_BITS) * _LINK + _HEAD]
+            if slot != _NONE:
+                prefetch_cell(self._slots, slot * _SLOT)
+                prefetch_cell(self._slots, slot * _SLOT + _SLOT - 1)
+        what = self._coming.ahead(_NEXT_TO)
+        if what >= 0 and what & (_KINDS - 1) == _NETWORK:
+            slot = self._links[(what >> _KIND_BITS) * _LINK + _HEAD]
+            if slot != _NONE:
+                slot *= _SLOT
+                prefetch_cell(self._shares, self._slots[slot + _FROM] * _SHARE + _HOST)
+                prefetch_cell(self._shares, self._slots[slot + _TO] * _SHARE + _HOST)
+                # If there is no next message, this prefetches nothing of use.
+                prefetch_cell(self._slots, self._slots[slot + _NEXT] * _SLOT + _ARRIVES)
 
     def _happen(self, number: int) -> None:
         """Remove the first message from a link and forward it."""

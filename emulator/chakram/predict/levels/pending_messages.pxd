@@ -8,7 +8,7 @@ from chakram.predict.simulator.event_queue cimport Events
 cdef int _ARRIVALS, _ARRIVED, _AT, _AWAITS, _BATCH, _BEGUN, _BEHIND, _CAUSE, _CHANNEL
 cdef int _CHUNKS, _CLASS, _COME, _COUNTER, _COUNTERS, _COUNTS
 cdef int _CREDITS, _EARLY, _FIRST_GROUP, _FIRST_RECEIVE, _FIRST_SEND, _FLOW
-cdef int _ENDED, _FROM, _GOING, _GROUP, _HOST, _IN_TURN, _ITERATION, _KIND, _KIND_BITS, _KINDS
+cdef int _ENDED, _MANY_SLOTS, _FROM, _GOING, _GROUP, _HOST, _IN_TURN, _ITERATION, _KIND, _KIND_BITS, _KINDS
 cdef int _LAST_NS, _LAST_ORDER, _LEFT, _LEFT_AT, _RELEASES, _LOCAL, _MEMBER, CAUSE_MESSAGE, _MISSING, _MORE, _NEEDS
 cdef int _NETWORK, _NEXT, _NONE, _NRANKS, CAUSE_OPERATION, _PEER, _PLACE, _POSITION
 cdef int _POSTED, _RANK, _RECEIVE, _RECEIVED, _RELEASED, _ROTATES, _ROW
@@ -39,6 +39,7 @@ cdef class Traffic(Kinds):
     cdef long long[::1] _slots
     cdef Py_ssize_t _slots_used
     cdef Py_ssize_t _free_slot
+    cdef bint _is_large
     cdef long long[::1] _flows
     cdef Py_ssize_t _flows_used
 
@@ -92,6 +93,7 @@ cdef class Traffic(Kinds):
     cdef Py_ssize_t _class_of_send(self, Py_ssize_t share,
                                    Py_ssize_t send) except -1
     cdef _carry(self, Py_ssize_t slot)
+    cdef _look_ahead(self)
     cdef _happen(self, Py_ssize_t number)
     @cython.locals(
         at="Py_ssize_t", sender="Py_ssize_t", row="Py_ssize_t",

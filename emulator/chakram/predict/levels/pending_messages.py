@@ -116,6 +116,8 @@ _MEMBER = row_offsets.MEMBER
 _WAITERS = row_offsets.WAITERS
 _FLOW = len(FLOW_FIELDS)
 _NO_EVENT = NO_EVENT
+_MANY_SLOTS = 10_000
+"""Number of rows of messages from which they do not fit into the caches."""
 
 
 class Traffic(Kinds):
@@ -167,6 +169,8 @@ class Traffic(Kinds):
         self._slots = array("q", bytes(8 * _SLOT * 64))
         self._slots_used = 0
         self._free_slot = _NONE
+        # Whether there are so many messages that their rows are prefetched.
+        self._is_large = False
         self._flows = array("q", bytes(8 * _FLOW))
         self._flows_used = 0
         # Work since the last signal check. An expensive event counts as several.
@@ -420,6 +424,7 @@ class Traffic(Kinds):
             self._slots_used += 1
             if self._slots_used * _SLOT > len(self._slots):
                 self._slots = grown(self._slots, self._slots_used * _SLOT)
+                self._is_large = self._slots_used >= _MANY_SLOTS
         at = slot * _SLOT
         self._slots[at + _FROM] = share
         self._slots[at + _TO] = self._receiver(share, send)
@@ -466,6 +471,9 @@ class Traffic(Kinds):
     def link_bytes(self) -> list[int]:
         """Return how many bytes entered each link. Subclasses implement this."""
         raise NotImplementedError
+
+    def _look_ahead(self) -> None:
+        """Prefetch what the next events need. Subclasses may implement this."""
 
     def _happen(self, number: int) -> None:
         """Process an event of the network. Subclasses implement this."""
@@ -729,6 +737,8 @@ class Traffic(Kinds):
                 self._work = 0
                 let_signals_in()
             self._now_order = coming.first_order()
+            if self._is_large:
+                self._look_ahead()
             what = coming.take()
             kind = what & (_KINDS - 1)
             number = what >> _KIND_BITS

@@ -6,7 +6,12 @@ its own C constants with the values from here.
 
 from __future__ import annotations
 
+import mmap
 from array import array
+from typing import cast
+
+_LARGE = 1 << 20
+"""Numbers from which an array has separate memory."""
 
 NONE = -1
 """Absent value of a field that contains a number."""
@@ -164,6 +169,14 @@ def grown(old: array[int], needed: int) -> array[int]:
     and stored again wraps the previous view. A chain of thousands of views overflows
     the stack when it is freed.
     """
-    new = array("q", bytes(8 * max(2 * len(old), needed)))
+    count = max(2 * len(old), needed)
+    if count < _LARGE:
+        new = array("q", bytes(8 * count))
+    else:
+        # Huge pages avoid TLB misses, and memory is used from the first access only.
+        memory = mmap.mmap(-1, 8 * count)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        new = cast("array[int]", memoryview(memory).cast("q"))
     memoryview(new)[: len(old)] = memoryview(old)
     return new
