@@ -8,7 +8,7 @@ from chakram.predict.levels.ring_steps cimport RingSteps
 
 cdef int _FAR, _KIND_BITS, _NEAR, _NETWORK, _NEXT_TO
 cdef int _AT, _ENDED, _FIRST_SEND, _GROUP, _LEFT, _NRANKS, _PEER, _POSITION
-cdef int _RECEIVED, _SENT, _STEPPED
+cdef int _RECEIVED, _RELEASES, _SENT, _STEPPED
 cdef long long _STEPPED_MESSAGES
 cdef int _ARRIVED, _ARRIVES, _CARRIED, _CAUSE, _CLASS, _CLASS_OF, _DOWN, _END, _FREE
 cdef int _FROM, _HEAD, _HOST, _IN_TURN, _KIND, _KINDS, _LATEST, _LEAST_SERIES, _LEFT_AT
@@ -23,6 +23,7 @@ cdef class MessageLevel(Traffic):
     cdef bint _is_shared
     cdef bint _in_series
     cdef bint _chooses
+    cdef bint _is_routed_by_hosts
     cdef unsigned long long _seed
     cdef Py_ssize_t _routers
     cdef dict _kind_of
@@ -116,8 +117,8 @@ cdef class MessageLevel(Traffic):
     )
     cdef Py_ssize_t _post_series(self, Py_ssize_t share, Py_ssize_t send,
                                  Py_ssize_t last, long long cause) except -1
-    @cython.locals(router="Py_ssize_t", host="Py_ssize_t")
-    cdef bint _is_last(self, Py_ssize_t link, Py_ssize_t receiver) except -1
+    @cython.locals(host="Py_ssize_t")
+    cdef bint _forwards(self, Py_ssize_t router, Py_ssize_t receiver) except -1
     @cython.locals(
         row="Py_ssize_t", time="Py_ssize_t", begins_ns="long long",
         arrives_ns="long long", order="long long",
@@ -139,7 +140,6 @@ cdef class MessageLevel(Traffic):
     @cython.locals(
         slot="Py_ssize_t", at="Py_ssize_t", receiver="Py_ssize_t",
         sender="Py_ssize_t", link="Py_ssize_t", size="Py_ssize_t",
+        router="Py_ssize_t", row="Py_ssize_t", following="Py_ssize_t",
     )
     cdef _happen(self, Py_ssize_t number)
-    @cython.locals(row="Py_ssize_t", following="Py_ssize_t")
-    cdef _proceed(self, Py_ssize_t link, Py_ssize_t slot)

@@ -87,6 +87,7 @@ _GROUP = row_offsets.GROUP
 _LEFT = row_offsets.LEFT
 _SENT = row_offsets.SENT
 _RECEIVED = row_offsets.RECEIVED
+_RELEASES = row_offsets.RELEASES
 _NRANKS = row_offsets.NRANKS
 _FIRST_SEND = row_offsets.FIRST_SEND
 _POSITION = row_offsets.POSITION
@@ -151,6 +152,8 @@ class MessageLevel(Traffic):
             self._hosts[row + _ROUTER] = host.router
             self._hosts[row + _UP] = _NONE if host.up is None else host.up
             self._hosts[row + _DOWN] = _NONE if host.down is None else host.down
+        # Whether hosts may be routers: links to them end at a router.
+        self._is_routed_by_hosts = any(host.down is None for host in network.hosts)
         # For each destination router, the start of its rows in _hops. Each router has a
         # row with the index of its first next link and the number of next links.
         room = max(1, network.routers)
@@ -545,8 +548,18 @@ class MessageLevel(Traffic):
         at = slot * _SLOT
         size = self._slots[at + _CLASS]
         if (
-            not self._slots[at + _MORE]
-            and self._is_last(link, self._slots[at + _TO])
+            (
+                self._links[row + _END] == _NONE
+                or (
+                    self._is_routed_by_hosts
+                    and not self._forwards(
+                        self._links[row + _END], self._slots[at + _TO]
+                    )
+                )
+            )
+            and not self.record
+            and not self._sends[self._slots[at + _WHICH] * _SEND + _RELEASES]
+            and not self._slots[at + _MORE]
             and not self._has_effects(self._slots[at + _WHICH], size)
         ):
             self._enter_last(link, self._slots[at + _FROM], self._slots[at + _TO], size)
@@ -578,14 +591,11 @@ class MessageLevel(Traffic):
         self._slots[at + _ARRIVES] = arrives_ns
         self._links[row + _LATEST] = arrives_ns
 
-    def _is_last(self, link: int, receiver: int) -> bool:
-        """Return whether a link ends at the host of a share."""
-        router = self._links[link * _LINK + _END]
-        if router == _NONE:
-            return True
+    def _forwards(self, router: int, receiver: int) -> bool:
+        """Return whether a router forwards messages to a share, or is its host."""
         host = self._shares[receiver * _SHARE + _HOST] * _WHERE
         return bool(
-            self._hosts[host + _DOWN] == _NONE and self._hosts[host + _ROUTER] == router
+            self._hosts[host + _DOWN] != _NONE or self._hosts[host + _ROUTER] != router
         )
 
     def _enter_last(self, link: int, sender: int, receiver: int, size: int) -> None:
@@ -670,41 +680,38 @@ class MessageLevel(Traffic):
 
     def _happen(self, number: int) -> None:
         """Remove the first message from a link and forward it."""
-        slot = self._links[number * _LINK + _HEAD]
+        row = number * _LINK
+        slot = self._links[row + _HEAD]
         at = slot * _SLOT
-        receiver = self._slots[at + _TO]
-        if self._is_last(number, receiver):
-            self._proceed(number, slot)
-            self._arrive(slot)
-            return
         sender = self._slots[at + _FROM]
-        link = self._next_link(
-            self._shares[sender * _SHARE + _HOST],
-            self._shares[receiver * _SHARE + _HOST],
-            self._links[number * _LINK + _END],
-        )
-        size = self._slots[at + _CLASS]
-        if (
-            self._slots[at + _MORE]
-            and self._is_last(link, receiver)
-            and not self._has_effects(self._slots[at + _WHICH], size)
+        receiver = self._slots[at + _TO]
+        router = self._links[row + _END]
+        link = _NONE
+        if router != _NONE and (
+            not self._is_routed_by_hosts or self._forwards(router, receiver)
         ):
-            self._turn_to_next(slot, number)
-            self._coming.add_at(
-                self._slots[at + _ARRIVES], self._slots[at + _ORDER], number * _KINDS
+            link = self._next_link(
+                self._shares[sender * _SHARE + _HOST],
+                self._shares[receiver * _SHARE + _HOST],
+                router,
             )
-            self._enter_last(link, sender, receiver, size)
-        else:
-            self._proceed(number, slot)
-            self._enter(slot, link)
-
-    def _proceed(self, link: int, slot: int) -> None:
-        """Remove the first message from a link, and schedule the next one."""
-        row = link * _LINK
-        if self._slots[slot * _SLOT + _MORE]:
-            following = self._follow_up(slot, link)
-        else:
-            following = self._slots[slot * _SLOT + _NEXT]
+        following = self._slots[at + _NEXT]
+        if self._slots[at + _MORE]:
+            size = self._slots[at + _CLASS]
+            if (
+                link != _NONE
+                and self._links[link * _LINK + _END] == _NONE
+                and not self._has_effects(self._slots[at + _WHICH], size)
+            ):
+                self._turn_to_next(slot, number)
+                self._coming.add_at(
+                    self._slots[at + _ARRIVES],
+                    self._slots[at + _ORDER],
+                    number * _KINDS,
+                )
+                self._enter_last(link, sender, receiver, size)
+                return
+            following = self._follow_up(slot, number)
         self._links[row + _HEAD] = following
         if following == _NONE:
             self._links[row + _TAIL] = _NONE
@@ -712,8 +719,12 @@ class MessageLevel(Traffic):
             self._coming.add_at(
                 self._slots[following * _SLOT + _ARRIVES],
                 self._slots[following * _SLOT + _ORDER],
-                link * _KINDS,
+                number * _KINDS,
             )
+        if link == _NONE:
+            self._arrive(slot)
+        else:
+            self._enter(slot, link)
 
 
 def _joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:

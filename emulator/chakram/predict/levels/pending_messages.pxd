@@ -14,7 +14,7 @@ cdef int _NETWORK, _NEXT, _NONE, _NRANKS, CAUSE_OPERATION, _PEER, _PLACE, _POSIT
 cdef int _POSTED, _RANK, _RECEIVE, _RECEIVED, _RELEASED, _ROTATES, _ROW
 cdef int _SEND, _SENDS, _SENT, _SERVER, _SHAPE, _SHARE, _SIZE, _SLOT, CAUSE_START, _STATE
 cdef int _STEP, _STEPPED, _TAKEN, _TO, _TURN, _WAITERS, _WAITING, _WAITS, _WAY, _WHICH
-cdef long long _NO_EVENT, EVENTS_PER_SIGNALS, LAST_INSTANT_NS
+cdef long long EVENTS_PER_SIGNALS, LAST_INSTANT_NS
 
 
 cdef class Traffic(Kinds):
@@ -25,7 +25,7 @@ cdef class Traffic(Kinds):
     cdef Events _coming
     cdef public list done
     cdef long long _start_ns
-    cdef long long _now_order
+    cdef bint _is_settled
     cdef public bint record
     cdef public bint is_folded
     cdef public bint is_stepped

@@ -26,7 +26,7 @@ from chakram.foundation.units import LAST_INSTANT_NS
 from chakram.predict.levels import row_offsets
 from chakram.predict.levels.collective_kinds import Kinds
 from chakram.predict.levels.row_offsets import grown
-from chakram.predict.simulator.event_queue import NO_EVENT, Events
+from chakram.predict.simulator.event_queue import Events
 from chakram.predict.simulator.signal_checks import EVENTS_PER_SIGNALS, let_signals_in
 from chakram.records.row_layout import (
     CAUSE_MESSAGE,
@@ -115,7 +115,6 @@ _COUNTER = row_offsets.COUNTER
 _MEMBER = row_offsets.MEMBER
 _WAITERS = row_offsets.WAITERS
 _FLOW = len(FLOW_FIELDS)
-_NO_EVENT = NO_EVENT
 _MANY_SLOTS = 10_000
 """Number of rows of messages from which they do not fit into the caches."""
 
@@ -154,8 +153,8 @@ class Traffic(Kinds):
         self._coming = Events()
         self.done: list[int] = []
         self._start_ns = start_ns
-        # Order of the current event.
-        self._now_order = 0
+        # Whether all events of this time are over.
+        self._is_settled = False
         self.record = record
         self.is_folded = False
         self.is_stepped = False
@@ -248,8 +247,7 @@ class Traffic(Kinds):
             iteration: Iteration of the program.
             released: The operation that released the share. -1 means the start.
         """
-        # All events of this time are over.
-        self._now_order = _NO_EVENT
+        self._is_settled = True
         row = share * _SHARE
         self._shares[row + _ROW] = operation
         self._shares[row + _ITERATION] = iteration
@@ -370,7 +368,9 @@ class Traffic(Kinds):
         last_ns = self._shares[row + _LAST_NS]
         order = self._shares[row + _LAST_ORDER]
         if last_ns > self.now_ns or (
-            last_ns == self.now_ns and order > self._now_order
+            last_ns == self.now_ns
+            and not self._is_settled
+            and order > self._coming.taken_order()
         ):
             self._coming.add_at(last_ns, order, share * _KINDS + _ENDED)
         else:
@@ -714,6 +714,7 @@ class Traffic(Kinds):
             RunFailed: If the virtual time exceeds its limit.
         """
         coming = self._coming
+        self._is_settled = False
         while coming.count:
             at_ns = coming.first_ns()
             if self.done and at_ns > self.now_ns:
@@ -736,7 +737,6 @@ class Traffic(Kinds):
             if self._work >= EVENTS_PER_SIGNALS:
                 self._work = 0
                 let_signals_in()
-            self._now_order = coming.first_order()
             if self._is_large:
                 self._look_ahead()
             what = coming.take()

@@ -12,6 +12,7 @@ cdef int _WINDOW_ROOM
 cdef class Events:
     cdef readonly long long count
     cdef long long _order
+    cdef long long _taken_order
     cdef int _taken_from
     cdef long long _first_ns
     cdef long long _first_order
@@ -32,6 +33,7 @@ cdef class Events:
 
     cpdef long long first_ns(self) except? -1
     cpdef long long first_order(self) except? -1
+    cpdef long long taken_order(self) except? -1
     cpdef add(self, long long time_ns, long long what)
     cpdef add_timer(self, long long time_ns, long long what)
     cpdef long long next_order(self) except? -1

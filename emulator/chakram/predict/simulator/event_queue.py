@@ -53,6 +53,7 @@ class Events:
         "_runs",
         "_sizes",
         "_taken_from",
+        "_taken_order",
         "_window",
         "_window_at",
         "_window_end",
@@ -62,7 +63,8 @@ class Events:
     def __init__(self) -> None:
         self.count = 0
         self._order = 0
-        # Run from which the last event was taken.
+        # Order of the last event that was taken, and the run that contained it.
+        self._taken_order = 0
         self._taken_from = _RUNS
         # Next event, and the run that contains it. _RUNS means the window.
         self._first_ns = NO_EVENT
@@ -92,6 +94,10 @@ class Events:
     def first_order(self) -> int:
         """Return the order of the next event, if there is one."""
         return self._first_order
+
+    def taken_order(self) -> int:
+        """Return the order of the event that was taken last."""
+        return self._taken_order
 
     def add(self, time_ns: int, what: int) -> None:
         """Add an event after all events already added for the same time.
@@ -144,6 +150,7 @@ class Events:
     def take(self) -> int:
         """Remove the next event, which must exist, and return its *what*."""
         self.count -= 1
+        self._taken_order = self._first_order
         run = self._next
         self._taken_from = run
         if run < 8:
