@@ -578,16 +578,20 @@ class MessageLevel(Traffic):
         # Rounding must not reorder messages.
         if arrives_ns < self._links[row + _LATEST]:
             arrives_ns = self._links[row + _LATEST]
-        order = self._coming.next_order()
         self._slots[at + _NEXT] = _NONE
-        self._slots[at + _ORDER] = order
         tail = self._links[row + _TAIL]
         self._links[row + _TAIL] = slot
-        if tail == _NONE:
+        if tail == _NONE and not self._slots[at + _MORE]:
             self._links[row + _HEAD] = slot
-            self._coming.add_at(arrives_ns, order, link * _KINDS)
+            self._coming.add(arrives_ns, link * _KINDS)
         else:
-            self._slots[tail * _SLOT + _NEXT] = slot
+            order = self._coming.next_order()
+            self._slots[at + _ORDER] = order
+            if tail == _NONE:
+                self._links[row + _HEAD] = slot
+                self._coming.add_at(arrives_ns, order, link * _KINDS)
+            else:
+                self._slots[tail * _SLOT + _NEXT] = slot
         self._slots[at + _ARRIVES] = arrives_ns
         self._links[row + _LATEST] = arrives_ns
 
