@@ -113,12 +113,13 @@ def contents(results: RunResults) -> list[list[str]]:
     return [sorted(map(str, table.to_pylist())) for table in tables]
 
 
+SOAK = (pytest.mark.soak, pytest.mark.timeout(1_800))
 RANKS = pytest.mark.parametrize(
     "nranks",
     [
         64,
-        pytest.param(512, marks=pytest.mark.soak),
-        pytest.param(1024, marks=pytest.mark.soak),
+        pytest.param(512, marks=SOAK),
+        pytest.param(1024, marks=SOAK),
     ],
 )
 
