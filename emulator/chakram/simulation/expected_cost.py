@@ -1,7 +1,9 @@
 """Expected cost of a simulation, for a message before it starts.
 
 Costs are those of the compiled modules on one core of 2.6 GHz, within a factor of about
-two.  The measurements are in ``docs/reference/scale.md``.
+two where messages cross several switches.  At a single switch, messages at level
+``message`` take a tenth to a third of that.  The measurements are in
+``docs/reference/scale.md``.
 """
 
 from __future__ import annotations
