@@ -47,11 +47,12 @@ def encode_request(
     shard: int, core: int | None, descriptors: Sequence[int]
 ) -> Iterator[tuple[bytes, Sequence[int]]]:
     """Yield the messages of a request, each with the descriptors to send with it."""
-    for at in range(0, len(descriptors), MOST_DESCRIPTORS):
+    count = len(descriptors)
+    for at in range(0, count, MOST_DESCRIPTORS):
         numbers = descriptors[at : at + MOST_DESCRIPTORS]
-        is_last = at + MOST_DESCRIPTORS >= len(descriptors)
-        fields = {"shard": shard, "core": core, "numbers": numbers, "is_last": is_last}
-        yield json.dumps(fields).encode(), numbers
+        fields = {"shard": shard, "core": core, "numbers": numbers, "at": at}
+        whole = {"status": descriptors[0], "count": count}
+        yield json.dumps(fields | whole).encode(), numbers
 
 
 def describe_exit(code: int) -> str:
@@ -232,32 +233,34 @@ class _Server:
         if not message:
             return False
         fields = json.loads(message)
+        if not fields["at"]:
+            self._drop_received()  # of a request that the agent could not complete
         # The kernel drops descriptors beyond the limit of open files.
         self._received |= dict(zip(fields["numbers"], received, strict=False))
-        is_whole = len(received) == len(fields["numbers"])
-        if fields["is_last"] or not is_whole:
-            descriptors, self._received = self._received, {}
-            self._start(fields["shard"], fields["core"], descriptors, is_whole=is_whole)
+        if fields["at"] + len(fields["numbers"]) == fields["count"]:
+            if fields["status"] in self._received:
+                self._start(**fields)
+            self._drop_received()
         return True
 
+    def _drop_received(self) -> None:
+        for number in self._received.values():
+            os.close(number)
+        self._received = {}
+
     def _start(
-        self, shard: int, core: int | None, received: dict[int, int], *, is_whole: bool
+        self, shard: int, core: int | None, status: int, count: int, **_: object
     ) -> None:
         """Fork a shard, and send its process ID or why there is none."""
-        if not received:
-            return
-        status, *others = received.values()
-        channel = socket.socket(fileno=status)
+        channel = socket.socket(fileno=self._received.pop(status))
         try:
-            if not is_whole:
+            if len(self._received) + 1 < count:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             answer = os.fork()
         except OSError as error:
             answer = -(error.errno or errno.EAGAIN)
         if not answer:
-            _call_and_exit(lambda: self._run_shard(shard, core, channel, received))
-        for number in others:
-            os.close(number)
+            _call_and_exit(lambda: self._run_shard(shard, core, channel))
         self._tell(channel, answer)
         if answer < 0:
             channel.close()
@@ -265,13 +268,7 @@ class _Server:
         self._shards[answer] = channel
         self._poll.register(channel, select.POLLIN)
 
-    def _run_shard(
-        self,
-        shard: int,
-        core: int | None,
-        channel: socket.socket,
-        received: dict[int, int],
-    ) -> None:
+    def _run_shard(self, shard: int, core: int | None, channel: socket.socket) -> None:
         """Be a shard, in a forked process."""
         die_with_parent(self._pid)
         signal.set_wakeup_fd(-1)
@@ -280,8 +277,8 @@ class _Server:
         for each in (*own, *self._shards.values()):
             each.close()
         set_process_name(f"chakram-shard{shard}")
-        _, control, counters, *_ = received.values()
-        run_shard(control, counters, core=core, inherited=received)
+        control, counters, *_ = self._received.values()
+        run_shard(control, counters, core=core, inherited=self._received)
 
     def _reap(self) -> None:
         while self._shards:

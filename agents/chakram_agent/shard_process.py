@@ -77,11 +77,11 @@ class ForkedProcess:
 
     def kill(self) -> None:
         """Have the fork server kill the process; if it does not, kill both."""
-        with suppress(OSError):
+        with suppress(OSError):  # it has ended
             self._status.shutdown(socket.SHUT_WR)
-        if self._killer is None:
-            loop = asyncio.get_running_loop()
-            self._killer = loop.call_later(KILL_TIMEOUT_S, self.server.end)
+            if self._killer is None:
+                loop = asyncio.get_running_loop()
+                self._killer = loop.call_later(KILL_TIMEOUT_S, self.server.end)
 
     async def wait(self) -> int | None:
         """Return the exit code, or None if the fork server ended first."""
@@ -133,7 +133,7 @@ class ForkServers:
                 except (ConnectionError, TimeoutError):
                     ending = server.end()
                     self._server = None
-                    log.warning("%s; another one replaces it", ending)
+                    log.warning("%s", ending)
             raise EnvironmentProblem(f"shard {shard}", ending)
 
     def close(self) -> None:

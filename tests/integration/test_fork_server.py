@@ -125,14 +125,16 @@ def wait_until_gone(pids: Sequence[int]) -> None:
 
 
 def test_request_is_divided_where_the_kernel_limits_its_descriptors() -> None:
-    numbers = list(range(10, 10 + MOST_DESCRIPTORS + 1))
+    count = MOST_DESCRIPTORS + 1
+    numbers = list(range(10, 10 + count))
 
     messages = list(encode_request(3, None, numbers))
 
     assert [list(sent) for _, sent in messages] == [numbers[:-1], numbers[-1:]]
+    fields = {"shard": 3, "core": None, "status": 10, "count": count}
     assert [json.loads(message) for message, _ in messages] == [
-        {"shard": 3, "core": None, "numbers": numbers[:-1], "is_last": False},
-        {"shard": 3, "core": None, "numbers": numbers[-1:], "is_last": True},
+        fields | {"numbers": numbers[:-1], "at": 0},
+        fields | {"numbers": numbers[-1:], "at": MOST_DESCRIPTORS},
     ]
 
 
@@ -231,10 +233,27 @@ def test_shard_without_room_for_its_descriptors_is_refused(
     monkeypatch.setattr(ForkServer, "_share_limits", lambda _: None)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (16, hard))
-    with shard_of(server, range(3)) as shard:  # there is room for these
-        assert shard.pid > 0
-    with shard_of(server, [0] * 40) as shard:
-        assert os.strerror(-shard.pid) == "Too many open files"
+    many = [os.memfd_create("part") for _ in range(MOST_DESCRIPTORS + 20)]
+    for more, room in ((many[:3], True), (many[:40], False), (many, False)):
+        with shard_of(server, more) as shard:
+            assert (shard.pid > 0) == room
+            if not room:
+                assert os.strerror(-shard.pid) == "Too many open files"
+    for each in many:
+        os.close(each)
+
+
+def test_rest_of_an_incomplete_request_is_not_for_the_next_shard(
+    server: ForkServer,
+) -> None:
+    parts = [os.memfd_create("part") for _ in range(MOST_DESCRIPTORS + 1)]
+    first, _ = encode_request(0, None, parts)
+    message, sent = first
+    socket.send_fds(server._requests, [message], sent)
+    with shard_of(server) as shard:
+        assert not [each for each in descriptors_of(shard.pid) if "part" in each]
+    for each in parts:
+        os.close(each)
 
 
 # ---- ends of processes ---------------------------------------------------------------
@@ -299,6 +318,23 @@ async def test_killed_fork_server_ends_the_run_and_is_replaced(tmp_path: Path) -
         await client.reset()
         await start(client, ring_plan())
         assert isinstance((await until_the_end(client))[-1], Finished)
+
+
+@pytest.mark.asyncio
+async def test_ctrl_c_leaves_the_end_of_traffic_to_the_agent(tmp_path: Path) -> None:
+    async with agent_in(tmp_path) as client:
+        await start(client, endless_plan())
+        await wait_for_traffic(client)
+        pids = [*children_of(os.getpid(), NAME), *shards_of(os.getpid())]
+        for pid in pids:
+            os.kill(pid, signal.SIGINT)
+        for _ in range(3):
+            await wait_for_traffic(client)
+        assert not any(map(is_gone, pids))
+        await client.abort("enough")
+        failed = (await until_the_end(client))[-1]
+        assert isinstance(failed, Failed)
+        assert failed.reason == "enough"
 
 
 @pytest.mark.asyncio
