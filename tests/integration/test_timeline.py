@@ -31,6 +31,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> RunResults:
             "jobs[0].trace.dense": "256KiB",
             "iterations.measured": "1",
             "fabric.dilation": "1",  # so that tables hold the times of the timeline
+            "records.sample_bin": "12.5us",
         },
         runs=tmp_path_factory.mktemp("runs"),
     )

@@ -2346,7 +2346,7 @@ Global___ShardSetup: _TypeAlias = ShardSetup  # noqa: Y015
 
 @_typing.final
 class PortPart(_message.Message):
-    """A port whose ranks are in several shards; its descriptors are inherited."""
+    """A port whose ranks are in several shards, with descriptors, numbered as in the agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
