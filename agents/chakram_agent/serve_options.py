@@ -1,4 +1,8 @@
-"""Options of ``chakram-agent serve``, after their checks."""
+"""Options of ``chakram-agent serve``, after their checks.
+
+This module must not import gRPC, because the agent checks its options before it forks
+the fork server.
+"""
 
 from __future__ import annotations
 

@@ -405,7 +405,7 @@ async def test_end_of_an_agent_leaves_no_process(
 
 @contextmanager
 def agent_process(listen: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start an agent that leads a session of its own."""
+    """Start an agent as the leader of a new session."""
     command = (sys.executable, "-m", "chakram_agent", "serve", "--listen", listen)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, start_new_session=True
