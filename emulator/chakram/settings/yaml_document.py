@@ -24,7 +24,6 @@ from chakram.settings.located_errors import Mistake, from_validation, report
 if TYPE_CHECKING:
     from chakram.settings.quantities import Model
 
-
 SIZE_LIMIT_BYTES = 1 << 20
 NODE_LIMIT = 100_000
 """Limit on the nodes of a document after its aliases are expanded. A few lines of
@@ -100,6 +99,12 @@ class _Loader(yaml.SafeLoader):
     """YAML loader that resolves scalars as YAML 1.2 does."""
 
 
+_FastLoader: type[yaml.SafeLoader] = type(
+    "_FastLoader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {}
+)
+"""The same with libyaml, where PyYAML has it. It is ten times as fast, but its errors
+differ."""
+
 _TAG = "tag:yaml.org,2002:"
 _SCALARS: dict[str, Callable[[str], Any]] = {
     f"{_TAG}int": int,
@@ -108,7 +113,7 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
     f"{_TAG}null": lambda _: None,
     f"{_TAG}str": str,
 }
-_Loader.yaml_implicit_resolvers = {}
+_Loader.yaml_implicit_resolvers = _FastLoader.yaml_implicit_resolvers = {}
 for _kind, _pattern in (
     ("bool", r"(true|True|TRUE|false|False|FALSE)\Z"),
     ("null", r"(~|null|Null|NULL|)\Z"),
@@ -156,7 +161,7 @@ def parse_document(
             f"{source}:{line}", "is not UTF-8 text", "is this an experiment file?"
         ) from error
     try:
-        root = _Loader(decoded).get_single_node()
+        root = _root(decoded)
         if root is None:
             raise ConfigError(source, "is empty", "see configs/quickstart.yaml")
         if not isinstance(root, yaml.MappingNode):
@@ -185,6 +190,15 @@ def parse_document(
             source, "is nested too deeply", f"use at most {DEPTH_LIMIT} levels"
         ) from error
     return Document(data=data, lines=reader.lines, mistakes=reader.mistakes)
+
+
+def _root(text: str) -> yaml.Node | None:
+    """Return the top-level node of *text*."""
+    try:
+        return _FastLoader(text).get_single_node()
+    except yaml.YAMLError:
+        # Errors are the same on all machines.
+        return _Loader(text).get_single_node()
 
 
 def option_text(path: str, value: str) -> str:
