@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 IPV4 = "ipv4"
@@ -26,6 +27,7 @@ def family_of(address: str) -> str:
     return IPV6 if is_ipv6(address) else IPV4
 
 
+@lru_cache(maxsize=4096)
 def address_halves(address: str) -> tuple[int, int]:
     """Return an address as two 64-bit numbers, the first of which is 0 for IPv4.
 

@@ -27,7 +27,7 @@ def drawn(seed: int) -> dict[str, Any]:
     product = 1
     for degree in degrees.values():
         product *= degree
-    while product > 256:
+    while product > 128:
         name = max(degrees, key=lambda each: degrees[each])
         product = product // degrees[name]
         degrees[name] = 1 if name != "ep" else 2
