@@ -1,4 +1,7 @@
-"""Every command that reads a run, on every type of incomplete run."""
+"""Every command that reads a run, on every type of incomplete run.
+
+Types that resemble another one are tested by ``make soak``.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +88,7 @@ class Kind(NamedTuple):
         killed_at: Before which file is in its place the command is killed.
         verb: ``run``, or ``simulate``, which samples links too.
         at_once: Whether it ends before the next one starts, because it would begin.
+        is_soak: Whether it resembles another kind.
     """
 
     end: Callable[[RunProcess], None]
@@ -95,6 +99,7 @@ class Kind(NamedTuple):
     killed_at: str = ""
     verb: str = "run"
     at_once: bool = False
+    is_soak: bool = False
 
 
 SMALL = moe(4) | {"compute": {"from": "trace"}, "size_scale": "1/64"}
@@ -110,9 +115,15 @@ KINDS = {
         interrupted_before_it_began, FAILED, at_once=True
     ),
     "killed": Kind(killed, KILLED),
-    "killed in its first iteration": Kind(killed_in_the_first_iteration, KILLED, LONG),
+    "killed in its first iteration": Kind(
+        killed_in_the_first_iteration, KILLED, LONG, is_soak=True
+    ),
     "killed as it ended": Kind(
-        of_itself, KILLED, sections=FEW, killed_at="collectives.parquet"
+        of_itself,
+        KILLED,
+        sections=FEW,
+        killed_at="collectives.parquet",
+        is_soak=True,
     ),
     "a simulation killed as it ended": Kind(
         of_itself,
@@ -121,14 +132,16 @@ KINDS = {
         killed_at="collectives.parquet",
         verb="simulate",
     ),
-    "without its agent": Kind(without_its_agent, PARTIAL),
-    "without a shard": Kind(without_a_shard, PARTIAL, sections=TWO_SHARDS),
+    "without its agent": Kind(without_its_agent, PARTIAL, is_soak=True),
+    "without a shard": Kind(
+        without_a_shard, PARTIAL, sections=TWO_SHARDS, is_soak=True
+    ),
     "a rank never ended": Kind(
         with_a_frozen_rank, PARTIAL, sections=TWO_SHARDS | {"hang_timeout": "1s"}
     ),
     "interrupted": Kind(interrupted, PARTIAL),
     "aborted in its first iteration": Kind(
-        of_itself, PARTIAL, LONG, {"stop_if": {"duration": "1500ms"}}
+        of_itself, PARTIAL, LONG, {"stop_if": {"duration": "1500ms"}}, is_soak=True
     ),
     "disk full": Kind(of_itself, PARTIAL, "2ms", prefix=("prlimit", "--fsize=20000")),
     "running": Kind(held, RUNNING),
@@ -137,14 +150,20 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def processes(
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, RunProcess]]:
-    """Yield by kind a run that has ended so, all made at once."""
+    """Yield by kind of a test here a run that has ended so, all made at once."""
+    tested = [
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == request.path
+    ]
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv(STATE_ROOT_VARIABLE, mkdtemp(prefix="ck-"))
         found = {}
-        for name, kind in KINDS.items():
+        for name in tested:
+            kind = KINDS[name]
             experiment = write_experiment(
                 tmp_path_factory.mktemp("run"),
                 [SMALL | {"trace": TRACE | {"attention": kind.computation}}],
@@ -170,7 +189,13 @@ def processes(
         yield found
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.soak if kind.is_soak else ())
+        for name, kind in KINDS.items()
+    ],
+)
 def test_every_command_uses_complete_records_only(
     processes: dict[str, RunProcess], tmp_path: Path, name: str
 ) -> None:

@@ -29,7 +29,7 @@ EXPERIMENT = {
             "trace": {
                 "synth": "collectives",
                 "ranks": 4,
-                "streams": [{"op": "all_reduce", "size": "64KiB"}],
+                "streams": [{"op": "all_reduce", "size": "64KiB", "count": 1}],
             },
         }
     ],
@@ -245,6 +245,7 @@ def children(pid: int) -> list[int]:
         return [int(each) for each in file.read().split()]
 
 
+@pytest.mark.soak
 def test_a_preflight_ends_with_a_launcher(lab: HostLab, experiment: Path) -> None:
     runs = experiment.parent / "preflight"
     command = [sys.executable, "-m", "chakram", "preflight", str(experiment)]

@@ -40,13 +40,14 @@ def mypy(script: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+# ``make installed`` checks it with the wheel each time.
+@pytest.mark.soak
 def test_the_example_passes_strict_checks() -> None:
     done = mypy(SCRIPT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_mistakes_are_found(tmp_path: Path) -> None:
     script = tmp_path / "mistakes.py"
     script.write_text(MISTAKES)
