@@ -28,6 +28,8 @@ _STALLED = ("the agent stalled for more than", "it does not answer in time")
 _TRIES = 3
 _LIMIT_S = 400
 _START_LIMIT_S = 300
+_POLL_S = 3
+"""To look more often would take much of the time of an emulated guest."""
 
 
 _ARE_READY = """
@@ -198,7 +200,7 @@ def nic_hosts(
             while "ready" not in machine.execute(_ARE_READY):
                 said = machine.execute("cat /run/nic/*.log")
                 assert time.monotonic() < until_s, said
-                time.sleep(0.5)
+                time.sleep(_POLL_S)
         yield hosts
     finally:
         for machine in machines:
