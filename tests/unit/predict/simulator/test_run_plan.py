@@ -29,6 +29,7 @@ from tests.made_plans import (
     world_plan,
 )
 from tests.plans import dcqcn_arguments
+from tests.support import fewer
 from tests.unit.predict.simulator.simulating import SIZE, simulate
 
 # Bytes: with S the buffer and p(c) the size of part c, modulo n.
@@ -160,7 +161,7 @@ def test_jobs_above_the_target_are_simulated_in_bursts(
     assert 0.95 * exact.end_ns < coarse.end_ns < 1.05 * exact.end_ns
 
 
-@pytest.mark.parametrize("ack_interval", [1, 15, 30])
+@pytest.mark.parametrize("ack_interval", fewer([1, 15, 30]))
 def test_bursts_fit_into_the_window_beside_packets_that_await_acknowledgment(
     monkeypatch: pytest.MonkeyPatch, ack_interval: int
 ) -> None:
