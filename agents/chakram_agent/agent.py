@@ -37,11 +37,11 @@ from chakram.plan.plan import AgentPlan
 from chakram.roce.congestion import CONTROLS
 from chakram_agent import events_and_instructions as events
 from chakram_agent.agent_clock import monotonic_ns
+from chakram_agent.agent_heartbeat import LEASE_SENTENCE
 from chakram_agent.host_counters import grown, read_host_counters
 from chakram_agent.shard_process import ForkServers
 from chakram_agent.shards import Shards
 from chakram_agent.shared_counters import Metering
-from chakram_agent.stall_lease import LEASE_SENTENCE
 from chakram_agent.state import TRAFFIC_LEASE_NS, AgentState, Phase
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import chakram
 from chakram.control.tls_files import TlsFiles
-from chakram.fabric.child_processes import die_with_parent, set_niceness
 from chakram.fabric.labs.lab_files import prepare_root, state_root
+from chakram.fabric.process_control import die_with_parent, set_niceness
 from chakram.foundation.errors import ChakramError, ConfigError, PrivilegeError
 from chakram.foundation.ip_addresses import has_port
 from chakram.foundation.text_escaping import plain_output

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from chakram.fabric.child_processes import die_with_parent, set_process_name
+from chakram.fabric.process_control import die_with_parent, set_process_name
 from chakram_agent.shard import run_shard
 
 STATUS = struct.Struct("=i")

@@ -37,6 +37,7 @@ from chakram.records.row_layout import RecordRows
 from chakram.replay.endpoint import Endpoint, connect_local
 from chakram.roce.shared_line import SharedLine
 from chakram_agent.agent_clock import monotonic_ns
+from chakram_agent.agent_heartbeat import LEASE_SENTENCE, Lease
 from chakram_agent.counter_updates import (
     LONGEST_WAIT_NS,
     TURNS_PER_PORT,
@@ -51,7 +52,6 @@ from chakram_agent.pipe import ShardPipe
 from chakram_agent.probe_sender import Prober, open_prober, probe
 from chakram_agent.send_limits import Policy
 from chakram_agent.shared_counters import SharedCounters
-from chakram_agent.stall_lease import LEASE_SENTENCE, Lease
 
 
 def build_plane(

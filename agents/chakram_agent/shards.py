@@ -18,9 +18,9 @@ from chakram.fabric.core_assignment import shard_core
 from chakram.foundation.errors import ChakramError
 from chakram_agent import events_and_instructions as events
 from chakram_agent.agent_clock import monotonic_ns
+from chakram_agent.agent_heartbeat import LAPSED, Lease
 from chakram_agent.divided_ports import DividedPorts
 from chakram_agent.shard_process import ForkServers, ShardProcess
-from chakram_agent.stall_lease import LAPSED, Lease
 
 if TYPE_CHECKING:
     from chakram.plan.bound_queue_pairs import BoundQueuePair, Peers

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from chakram.fabric.child_processes import end_process, is_alive, process_start_ticks
 from chakram.fabric.fabric_types.loopback import check_ports_free, loopback_ports
+from chakram.fabric.process_control import end_process, is_alive, process_start_ticks
 from chakram.foundation.errors import PortInUse
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, wait_until
@@ -26,7 +26,7 @@ print(child.pid, flush=True)
 """
 CHILD = """
 import os, time
-from chakram.fabric.child_processes import die_with_parent
+from chakram.fabric.process_control import die_with_parent
 die_with_parent(os.getppid())
 print(flush=True)
 time.sleep(60)
@@ -75,7 +75,7 @@ def test_a_process_dies_with_its_parent() -> None:
 
 DAEMON = """
 import os, sys, time
-from chakram.fabric.child_processes import become_daemon
+from chakram.fabric.process_control import become_daemon
 descriptor = become_daemon()
 print(os.getpid(), os.getsid(0), flush=True)
 if sys.argv[1] == "up":

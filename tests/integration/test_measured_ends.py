@@ -17,7 +17,7 @@ import pytest
 
 from chakram.cli import main
 from chakram.foundation.errors import PeerError
-from chakram.rdma import measured_ends, nic_device, nic_rates
+from chakram.rdma import measured_ends, nic_benchmark, nic_device
 from chakram.rdma.measured_ends import RemoteReceiver, Trial, serve
 from tests.rdma_devices import FABRIC, Device, nic_of, replace_binding
 
@@ -35,7 +35,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured_ends, "_PERFTEST", "a program that is missing")
     monkeypatch.setattr(nic_device, "open_device", Device)
     monkeypatch.setattr(nic_device, "find_nic", nic_of)
-    monkeypatch.setattr(nic_rates, "_TRIALS", TRIALS)
+    monkeypatch.setattr(nic_benchmark, "_TRIALS", TRIALS)
 
 
 @pytest.fixture

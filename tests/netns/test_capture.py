@@ -24,9 +24,9 @@ from chakram.fabric.capture.capture_process import (
     encode_request,
 )
 from chakram.fabric.capture.capture_session import capturing
-from chakram.fabric.child_processes import is_alive, process_start_ticks
 from chakram.fabric.enter_lab import enter_command
 from chakram.fabric.labs.lab import lab_status, start_lab
+from chakram.fabric.process_control import is_alive, process_start_ticks
 from chakram.foundation.errors import FabricError
 from tests.leaks import own_lab
 from tests.netns.labs import star, traffic

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from chakram.fabric.child_processes import is_alive, process_start_ticks
 from chakram.fabric.labs.holder_protocol import ask_holder
 from chakram.fabric.labs.lab import (
     down,
@@ -27,6 +26,7 @@ from chakram.fabric.labs.lab import (
 from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.link_counters import read_counters
 from chakram.fabric.labs.user_namespace import has_net_admin
+from chakram.fabric.process_control import is_alive, process_start_ticks
 from chakram.foundation.errors import FabricError
 from chakram.topology.topology import Topology
 from tests.leaks import own_lab

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from chakram.fabric.child_processes import is_alive
 from chakram.fabric.labs.lab import down, down_unused, start_lab
 from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.user_namespace import has_net_admin
+from chakram.fabric.process_control import is_alive
 from chakram.foundation.errors import FabricError
 from tests.leaks import own_lab
 from tests.netns.labs import names_of, star

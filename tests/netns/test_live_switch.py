@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from chakram.fabric.child_processes import is_alive, process_start_ticks
 from chakram.fabric.labs.lab import LabHandle, down, start_lab
 from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.link_counters import read_counters
+from chakram.fabric.process_control import is_alive, process_start_ticks
 from chakram.foundation.errors import FabricError
 from chakram.switch.packet_outcomes import WATCHDOG
 from chakram.switch.profiles import Profile

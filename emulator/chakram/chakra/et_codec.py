@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from chakram.chakra import et_pb2
-from chakram.chakra.repeated_fields import (
+from chakram.chakra.duplicate_fields import (
     refuse_repeats_in_metadata,
     refuse_repeats_in_node,
 )

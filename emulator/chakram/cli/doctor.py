@@ -147,8 +147,8 @@ def _measure_nic(
     from chakram.foundation.units import format_rate, format_size
     from chakram.rdma.hardware_counters import counted, read_counters
     from chakram.rdma.measured_ends import LocalReceiver, RemoteReceiver
+    from chakram.rdma.nic_benchmark import measure
     from chakram.rdma.nic_device import find_nic, open_device
-    from chakram.rdma.nic_rates import measure
     from chakram.rdma.nic_settings import gids_of, nic_settings
 
     def tell(text: str) -> None:

@@ -67,7 +67,7 @@ def _answer_call() -> None:
 
 if __name__ == "__main__":
     # Other systems import this module, but have no such signals.
-    from chakram.fabric.child_processes import die_with_parent
+    from chakram.fabric.process_control import die_with_parent
 
     die_with_parent(int(sys.argv[1]))
     _answer_call()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from chakram.fabric.child_processes import set_niceness
+from chakram.fabric.process_control import set_niceness
 from chakram.foundation.errors import AgentError
 from chakram.foundation.explained_writes import explained_writes
 

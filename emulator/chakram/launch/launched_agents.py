@@ -27,8 +27,8 @@ from chakram.control.call_home.enrollment import (
 from chakram.control.call_home.listener import CallHomeListener
 from chakram.control.call_home.run_authority import RunAuthority
 from chakram.control.call_home.token_file import TokenFile
-from chakram.fabric.child_processes import die_with_parent
 from chakram.fabric.inventory.host_lists import expand_host_list
+from chakram.fabric.process_control import die_with_parent
 from chakram.foundation.errors import ConfigError, EnvironmentProblem, HostsAbsent
 from chakram.foundation.ip_addresses import is_encodable, socket_text
 from chakram.foundation.socket_folder import socket_folder

@@ -111,6 +111,6 @@ def _begin_reading(parent: int, threshold: tuple[int, int, int]) -> None:
     gc.set_threshold(*threshold)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     if sys.platform == "linux":
-        from chakram.fabric.child_processes import die_with_parent
+        from chakram.fabric.process_control import die_with_parent
 
         die_with_parent(parent)

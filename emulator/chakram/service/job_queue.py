@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chakram.fabric.child_processes import end_process, process_start_ticks
+from chakram.fabric.process_control import end_process, process_start_ticks
 from chakram.foundation.errors import RunDirectoryError
 from chakram.foundation.explained_writes import explained_writes
 from chakram.run_directory.manifest import MANIFEST, write_whole

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from chakram.cli.fabric import app
-from chakram.fabric.child_processes import process_start_ticks
 from chakram.fabric.labs import netns_mounts
 from chakram.fabric.labs.lab_files import STATE_ROOT_VARIABLE, Holder, write_holder
+from chakram.fabric.process_control import process_start_ticks
 from chakram.foundation.errors import NoLab
 
 

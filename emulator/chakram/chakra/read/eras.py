@@ -30,7 +30,7 @@ import re
 from enum import Enum
 from typing import Final
 
-from chakram.chakra.repeated_fields import LENGTH_DELIMITED, VARINT, fields_of
+from chakram.chakra.duplicate_fields import LENGTH_DELIMITED, VARINT, fields_of
 
 _FIELD_ID, _FIELD_NAME, _FIELD_TYPE, _FIELD_PARENT = 1, 2, 3, 4
 _FIELD_DATA, _FIELD_ATTRIBUTE, _FIELD_OLD_ATTRIBUTE = 5, 10, 11

@@ -249,7 +249,7 @@ def _callers(node: _Node, nodes: Mapping[int, _Node]) -> Iterator[_Node]:
 def _called_collective(node: _Node, nodes: Mapping[int, _Node]) -> CollectiveOp | None:
     """Return the collective that a caller of a kernel names, or None."""
     # Few traces need this module.
-    from chakram.chakra.read.pytorch.operations import kind_of
+    from chakram.chakra.read.pytorch.communication_nodes import kind_of
 
     for caller in _callers(node, nodes):
         op = kind_of(caller.name)
@@ -330,8 +330,8 @@ def _recorded_splits(
     raw: Mapping[str, Any], values: Any, offset: int, source: str
 ) -> Splits | None:
     """Return the splits that the ``record_param_comms`` of an all-to-all states."""
+    from chakram.chakra.read.pytorch.communication_nodes import from_record, kind_of
     from chakram.chakra.read.pytorch.host import host_node
-    from chakram.chakra.read.pytorch.operations import from_record, kind_of
 
     names = (each for each in values or () if isinstance(each, str))
     if CollectiveOp.ALL_TO_ALL not in map(kind_of, names):

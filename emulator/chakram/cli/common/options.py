@@ -192,7 +192,7 @@ def end_with_parent(pid: int) -> None:
         return
     import signal
 
-    from chakram.fabric.child_processes import die_with_parent
+    from chakram.fabric.process_control import die_with_parent
 
     die_with_parent(pid, signal_number=signal.SIGTERM)
 

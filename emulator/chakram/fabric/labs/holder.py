@@ -25,11 +25,6 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from chakram.fabric.child_processes import (
-    become_daemon,
-    die_with_parent,
-    process_start_ticks,
-)
 from chakram.fabric.labs.holder_protocol import SOCKET_NAME, encode_error, receive_line
 from chakram.fabric.labs.lab_files import (
     STATE_ROOT_VARIABLE,
@@ -65,6 +60,11 @@ from chakram.fabric.labs.netns_mounts import (
     unbind_names,
 )
 from chakram.fabric.labs.user_namespace import enter_new_user_namespace, has_net_admin
+from chakram.fabric.process_control import (
+    become_daemon,
+    die_with_parent,
+    process_start_ticks,
+)
 from chakram.foundation.errors import ChakramError, FabricError
 
 if TYPE_CHECKING:

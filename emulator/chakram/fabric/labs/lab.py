@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from chakram.fabric.child_processes import end_process
 from chakram.fabric.labs.holder_protocol import raise_error
 from chakram.fabric.labs.lab_files import (
     CONTROLLER,
@@ -41,6 +40,7 @@ from chakram.fabric.labs.netns_mounts import (
     marked_names,
     remove_leftovers,
 )
+from chakram.fabric.process_control import end_process
 from chakram.foundation.errors import FabricError
 from chakram.switch.profiles import Profile
 from chakram.topology.addressing import plan_addresses

@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from chakram.fabric.child_processes import is_alive, process_start_ticks
 from chakram.fabric.labs.lab_spec import LabState, check_lab_name, decode_state
+from chakram.fabric.process_control import is_alive, process_start_ticks
 from chakram.foundation.errors import FabricError
 
 CONTROLLER = "controller"

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from chakram.fabric.child_processes import set_niceness
 from chakram.fabric.labs.holder_protocol import raise_error, receive_line
 from chakram.fabric.labs.lab_spec import LabSpec, encode_spec
+from chakram.fabric.process_control import set_niceness
 from chakram.foundation.errors import FabricError
 
 _START_S = 30.0

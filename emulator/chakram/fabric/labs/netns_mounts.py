@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.fabric.child_processes import end_process, is_alive
 from chakram.fabric.labs.enter_namespace import open_namespace, run_in_namespace
 from chakram.fabric.labs.lab_files import (
     lab_directory,
@@ -31,6 +30,7 @@ from chakram.fabric.labs.lab_files import (
     registered_processes,
     remove_directory,
 )
+from chakram.fabric.process_control import end_process, is_alive
 from chakram.foundation.errors import FabricError, PrivilegeError
 
 if TYPE_CHECKING:

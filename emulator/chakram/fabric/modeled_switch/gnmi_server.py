@@ -24,9 +24,9 @@ from typing import Any
 
 import grpc
 
-from chakram.fabric.child_processes import die_with_parent
 from chakram.fabric.labs.holder_protocol import ask_holder, encode_error
 from chakram.fabric.labs.link_counters import COUNTERS_REQUEST
+from chakram.fabric.process_control import die_with_parent
 from chakram.foundation.errors import ChakramError, FabricError
 from chakram.switch.counters import description_tree, switch_tree
 from chakram.telemetry.gnmi_messages import (

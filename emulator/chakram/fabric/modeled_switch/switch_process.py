@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from time import monotonic_ns, process_time_ns
 from typing import Any
 
-from chakram.fabric.child_processes import die_with_parent
 from chakram.fabric.core_assignment import forwarding_cores
 from chakram.fabric.labs import link_counters as counters
 from chakram.fabric.labs.enter_namespace import enter_namespace
@@ -30,6 +29,7 @@ from chakram.fabric.labs.holder_protocol import encode_error, receive_line
 from chakram.fabric.labs.lab_spec import LabSpec, decode_spec
 from chakram.fabric.modeled_switch.frames import SocketFrames, open_frames
 from chakram.fabric.modeled_switch.live_switch import LiveSwitch
+from chakram.fabric.process_control import die_with_parent
 from chakram.foundation.errors import ChakramError
 from chakram.predict.simulator.samples import LinkSampler
 from chakram.predict.simulator.switch_fabric import SwitchFabric

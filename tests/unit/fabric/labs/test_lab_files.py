@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from chakram.fabric.child_processes import is_alive, process_start_ticks
 from chakram.fabric.labs.lab import lab_status
 from chakram.fabric.labs.lab_files import (
     STATE_ROOT_VARIABLE,
@@ -26,6 +25,7 @@ from chakram.fabric.labs.lab_files import (
     write_holder,
 )
 from chakram.fabric.labs.netns_mounts import end_processes, remove_leftovers
+from chakram.fabric.process_control import is_alive, process_start_ticks
 from chakram.foundation.errors import FabricError
 
 

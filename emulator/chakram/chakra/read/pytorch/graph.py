@@ -27,10 +27,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from chakram.chakra.read.pytorch.communication_nodes import WAIT
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
 from chakram.chakra.read.pytorch.host import HostNode
 from chakram.chakra.read.pytorch.kineto import Profile, Span
-from chakram.chakra.read.pytorch.operations import WAIT
 from chakram.chakra.read.pytorch.tensor_values import check_size
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError

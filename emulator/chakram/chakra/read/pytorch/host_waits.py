@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from chakram.chakra.read.pytorch.operations import WAIT
+from chakram.chakra.read.pytorch.communication_nodes import WAIT
 
 if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.groups import Transfer

@@ -14,6 +14,11 @@ from chakram.chakra.et_codec import Metadata
 from chakram.chakra.read.groups import RECORD, InitialGroup, initial_groups
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.chakra.read.producers import Producer
+from chakram.chakra.read.pytorch.communication_nodes import (
+    Communication,
+    from_c10d,
+    from_record,
+)
 from chakram.chakra.read.pytorch.graph import HostGraph, Work
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
 from chakram.chakra.read.pytorch.host import (
@@ -28,11 +33,6 @@ from chakram.chakra.read.pytorch.host_waits import (
     waits_from_profile,
     waits_inside_callers,
     waits_of_gpu,
-)
-from chakram.chakra.read.pytorch.operations import (
-    Communication,
-    from_c10d,
-    from_record,
 )
 from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.trace_warning import WarningKind, WarningLog

@@ -11,8 +11,8 @@ import pytest
 
 from chakram.cli import main
 from chakram.foundation.errors import ConfigError
+from chakram.rdma.nic_benchmark import NicRate, average_bps
 from chakram.rdma.nic_device import find_nic
-from chakram.rdma.nic_rates import NicRate, average_bps
 
 GIDS = {0: "fe80::1", 1: "198.18.0.1", 2: "198.18.0.1", 3: "2001:2::1"}
 REPORT = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chakram_agent.stall_lease import LAPSED, LEASE_NS, Lease
+from chakram_agent.agent_heartbeat import LAPSED, LEASE_NS, Lease
 
 TRAFFIC_ENDS_NS = 2_000_000_000
 NOTICING_NS = 100_000_000
