@@ -63,6 +63,10 @@ def of_some_iterations(
     time by which all other iterations exceed the fast ones, too.  Limits of the design
     are dropped, because those of the slow iterations differ.
 
+    If the other iterations lose over half as much time as the slow ones, the faults
+    probably affect all of them.  Their savings then count all of this time, and only
+    their lower bounds are those of the slow iterations.
+
     Args:
         verdict: The verdict about the slow iterations.
         slow: Numbers of the slow iterations.
@@ -74,8 +78,17 @@ def of_some_iterations(
     usual_ns = fmean(each for each in times_ns.values() if each <= limit_ns)
     most = sum(max(0.0, each - usual_ns) for each in times_ns.values()) / whole_ns
 
+    slow_ns = fmean(times_ns[at] for at in slow)
+    others_ns = fmean(each for at, each in times_ns.items() if at not in slow)
+    lost_ns = slow_ns * max((each.saving.share for each in verdict.faults), default=0)
+    is_everywhere = slow_ns - others_ns < lost_ns / 2
+
     def scaled(saving: Saving) -> Saving:
         own = saving.share * share
+        if is_everywhere:
+            without_ns = slow_ns * (1 - saving.share)
+            lost = (max(0.0, each - without_ns) for each in times_ns.values())
+            own = sum(lost) / whole_ns
         return Saving(
             share=own,
             low=min(own, saving.low * share),
@@ -83,8 +96,9 @@ def of_some_iterations(
         )
 
     def of_all(finding: Finding) -> Finding:
-        which = _named(slow, len(times_ns), " only")
-        evidence = f"{finding.suspect.evidence}; in {which}"
+        where = "fitted to" if is_everywhere else "in"
+        which = f"{where} {_named(slow, len(times_ns), ' only')}"
+        evidence = f"{finding.suspect.evidence}; {which}"
         return replace(
             finding,
             suspect=replace(finding.suspect, evidence=evidence),

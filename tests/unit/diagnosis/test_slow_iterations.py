@@ -49,6 +49,22 @@ def test_saving_may_be_all_that_other_iterations_take_longer() -> None:
     assert whole.faults[0].saving.high == pytest.approx((50 + 100 + 90) / 840)
 
 
+def test_a_fault_counts_in_other_iterations_that_lose_as_much() -> None:
+    three_quarters = Saving(share=0.75, low=0.7, high=0.8)
+    suspect = Suspect(cause="slow link", place="a-b up", evidence="8Mbit/s")
+    finding = Finding(
+        suspect=suspect, saving=three_quarters, after_previous=three_quarters
+    )
+    times_ns = {1: 160, 2: 200, 3: 160, 4: 160}
+    whole = of_some_iterations(Verdict(faults=(finding,)), {2}, times_ns)
+    (found,) = whole.faults
+    # Without the fault, all would take 50 ns.
+    assert found.saving.share == pytest.approx((150 + 3 * 110) / 680)
+    assert found.saving.low == pytest.approx(0.7 * 200 / 680)
+    assert found.saving.high == found.saving.share
+    assert found.suspect.evidence == "8Mbit/s; fitted to 1 of 4 iterations only (2)"
+
+
 def test_few_iterations_that_take_long_are_noted() -> None:
     usual = dict.fromkeys(range(1, 8), 100)
     assert outliers(usual | {8: 140}) == []
