@@ -162,6 +162,17 @@ WHERE = 3
 """Row length."""
 
 
+def large_array(typecode: str, count: int) -> array[int]:
+    """Return *count* zeros of 8 bytes in separate memory.
+
+    Huge pages avoid TLB misses, and memory is used from the first access only.
+    """
+    memory = mmap.mmap(-1, 8 * count)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return cast("array[int]", memoryview(memory).cast(typecode))  # type: ignore[call-overload]
+
+
 def grown(old: array[int], needed: int) -> array[int]:
     """Return a copy of *old* with room for at least *needed* numbers.
 
@@ -170,13 +181,7 @@ def grown(old: array[int], needed: int) -> array[int]:
     the stack when it is freed.
     """
     count = max(2 * len(old), needed)
-    if count < _LARGE:
-        new = array("q", bytes(8 * count))
-    else:
-        # Huge pages avoid TLB misses, and memory is used from the first access only.
-        memory = mmap.mmap(-1, 8 * count)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        new = cast("array[int]", memoryview(memory).cast("q"))
+    is_large = count >= _LARGE
+    new = large_array("q", count) if is_large else array("q", bytes(8 * count))
     memoryview(new)[: len(old)] = memoryview(old)
     return new
