@@ -25,6 +25,7 @@ from chakram.predict.levels.flows import FlowLevel
 from chakram.predict.levels.level_network import LevelNetwork, network_of
 from chakram.predict.levels.message_times import LevelTimes, WireTimes
 from chakram.predict.levels.messages import MessageLevel
+from chakram.predict.levels.router_passes import RouterPasses
 from chakram.predict.levels.row_offsets import NONE
 from chakram.predict.levels.run_plan import LevelRun, LocalPlace
 from chakram.predict.levels.symmetry import is_symmetric
@@ -305,7 +306,7 @@ def _traffic(
     if experiment.simulation.level == "flow":
         batch = float(experiment.simulation.batch)
         return FlowLevel(network, times, batch=batch, seed=experiment.seed)
-    return MessageLevel(network, times, seed=seed)
+    return RouterPasses(network, times, seed=seed)
 
 
 def _local_places(

@@ -41,6 +41,7 @@ class IsolatedCollectives:
     ) -> None:
         self._plan = plan
         self._traffic = traffic
+        traffic.is_alone = True
         self._host_of = host_of
         self._places = places
         self._rank_of: dict[tuple[str, int], RankPlan] = {

@@ -1,7 +1,7 @@
 """Simulations with fewer events have the results of one event per hop.
 
 Simulations that record single messages have an event for every hop. Others count
-arrivals early, and simulate rings in steps of all ranks.
+arrivals early, simulate rings in steps of all ranks, or exchanges in passes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from chakram import simulate
+from chakram.predict.levels.router_passes import RouterPasses
 from chakram.run_directory.reader import RunResults
 from chakram.simulation import coarse_levels
 
@@ -164,6 +165,35 @@ def test_rings_in_steps_have_equal_times(
     if seed % 3 == 0:
         experiment["jobs"][0]["trace"]["streams"][0]["members"] = 8
     assert is_stepped(both(tmp_path, experiment, monkeypatch))
+
+
+@RANKS
+@pytest.mark.parametrize("seed", range(8))
+def test_exchanges_in_passes_have_equal_times(
+    seed: int, nranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels: list[RouterPasses] = []
+
+    def level(*args: Any, **options: Any) -> RouterPasses:
+        levels.append(RouterPasses(*args, **options))
+        return levels[-1]
+
+    monkeypatch.setattr(coarse_levels, "RouterPasses", level)
+    experiment = drawn(seed, nranks)
+    job = experiment["jobs"][0]
+    job["trace"]["streams"] = [
+        {"op": "all_to_all", "size": f"{nranks * seed + 1}KB", "count": 1 + seed % 2}
+    ]
+    sync = ("barrier", "free", "gap")[seed % 3]
+    experiment["iterations"] |= {"sync": sync}
+    if sync == "gap":
+        experiment["iterations"] |= {"gap": "1ms"}
+    experiment["iterations"]["warmup"] = seed % 2
+    both(tmp_path, experiment, monkeypatch)
+    whole, _, few, _ = levels  # and those of collectives alone
+    assert not whole.passed
+    is_one = "single_switch" in experiment["fabric"]["topology"]
+    assert bool(few.passed) is not is_one
 
 
 @pytest.mark.parametrize(

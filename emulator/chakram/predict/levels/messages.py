@@ -167,8 +167,8 @@ class MessageLevel(Traffic):
         for router, links in enumerate(network.leaving):
             for each in links:
                 arriving[self._links[each * _LINK + _END]].append(router)
-        self._first_leaving, self._leaving = _joined(network.leaving)
-        self._first_arriving, self._arriving = _joined(arriving)
+        self._first_leaving, self._leaving = joined(network.leaving)
+        self._first_arriving, self._arriving = joined(arriving)
         self._most_leaving = max(map(len, network.leaving), default=0)
         self._distances = array("q", bytes(8 * room))
         self._reached = array("q", bytes(8 * room))
@@ -731,7 +731,7 @@ class MessageLevel(Traffic):
             self._enter(slot, link)
 
 
-def _joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
+def joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
     """Return where each list begins in their concatenation, and the concatenation."""
     # Compiled code takes no empty arrays.
     first = array("q", (0, *accumulate(map(len, lists)), 0))

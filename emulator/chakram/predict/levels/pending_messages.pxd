@@ -26,9 +26,11 @@ cdef class Traffic(Kinds):
     cdef public list done
     cdef long long _start_ns
     cdef bint _is_settled
+    cdef long long _caller_ns
     cdef public bint record
     cdef public bint is_folded
     cdef public bint is_stepped
+    cdef public bint is_alone
     cdef long long[::1] _shares
     cdef Py_ssize_t _shares_used
     cdef dict _free_shares
@@ -82,6 +84,7 @@ cdef class Traffic(Kinds):
     @cython.locals(slot="Py_ssize_t", at="Py_ssize_t")
     cdef Py_ssize_t _new_slot(self, Py_ssize_t share, Py_ssize_t send,
                               long long cause) except -1
+    cdef _make_room(self, Py_ssize_t slots)
     @cython.locals(
         row="Py_ssize_t", shape="Py_ssize_t", peer="Py_ssize_t", nranks="Py_ssize_t",
     )

@@ -133,6 +133,8 @@ class Traffic(Kinds):
             itself, in place of those that others send to it.
         is_stepped: Whether all collectives take steps of all positions at a time
             (``chakram.predict.levels.ring_steps``).
+        is_alone: Whether nothing begins between the end of a share and the end of its
+            collective.
         now_ns: Time of the last event.
         events: Number of events.
         messages: Number of messages whose arrival is processed.
@@ -155,9 +157,12 @@ class Traffic(Kinds):
         self._start_ns = start_ns
         # Whether all events of this time are over.
         self._is_settled = False
+        # Time of the caller's next action.
+        self._caller_ns = 0
         self.record = record
         self.is_folded = False
         self.is_stepped = False
+        self.is_alone = False
         self._shares = array("q", bytes(8 * _SHARE * 64))
         self._shares_used = 0
         self._free_shares: dict[int, list[int]] = {}
@@ -422,9 +427,7 @@ class Traffic(Kinds):
         else:
             slot = self._slots_used
             self._slots_used += 1
-            if self._slots_used * _SLOT > len(self._slots):
-                self._slots = grown(self._slots, self._slots_used * _SLOT)
-                self._is_large = self._slots_used >= _MANY_SLOTS
+            self._make_room(self._slots_used)
         at = slot * _SLOT
         self._slots[at + _FROM] = share
         self._slots[at + _TO] = self._receiver(share, send)
@@ -435,6 +438,12 @@ class Traffic(Kinds):
         self._slots[at + _CAUSE] = cause
         self._slots[at + _MORE] = 0
         return slot
+
+    def _make_room(self, slots: int) -> None:
+        """Provide room for *slots* rows of messages."""
+        if slots * _SLOT > len(self._slots):
+            self._slots = grown(self._slots, slots * _SLOT)
+            self._is_large = slots >= _MANY_SLOTS
 
     def _receiver(self, share: int, send: int) -> int:
         """Return the share that receives a message."""
@@ -715,6 +724,7 @@ class Traffic(Kinds):
         """
         coming = self._coming
         self._is_settled = False
+        self._caller_ns = until_ns
         while coming.count:
             at_ns = coming.first_ns()
             if self.done and at_ns > self.now_ns:

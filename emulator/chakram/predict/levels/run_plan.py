@@ -388,6 +388,11 @@ class LevelRun:
             RunFailed: If the run does not end. The error lists the stuck operations.
         """
         walks, traffic = self._walks, self._traffic
+        traffic.is_alone = all(
+            walk.iterations * sum(each.parts for each in walk.communications if each)
+            == 1
+            for walk in walks
+        )
         for walk in walks:
             walk.arm()
         wanted = [walk for walk in walks if not walk.is_background]
