@@ -15,7 +15,8 @@ cdef extern from *:
             memcpy(&other_word, other + at, 8);
             difference |= word ^ other_word;
         }
-        return !difference && !memcmp(data + at, other + at, length - at);
+        return !difference
+            && (at == length || !memcmp(data + at, other + at, length - at));
     }
     #else
     #define chakram_same(data, other, length) (!memcmp(data, other, length))
