@@ -292,16 +292,11 @@ class Shard:
         plane = self._plane
         if plane is None:
             return
-        next_chores_ns = 0
         while not self._stopping and not self._pipe.closed:
             # Do chores first. After a suspension, the process must check its lease
             # before it sends.
-            now_ns = monotonic_ns()
-            if now_ns >= next_chores_ns:
-                self._do_chores(plane, now_ns)
-                next_chores_ns = monotonic_ns() + CHORES_NS
-            plane.round()
-            plane.wait(LONGEST_WAIT_NS)
+            self._do_chores(plane, monotonic_ns())
+            plane.work(monotonic_ns() + CHORES_NS, LONGEST_WAIT_NS)
 
     def _check_lease(self, now_ns: int) -> None:
         """Check that the agent has renewed the lease.

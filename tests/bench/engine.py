@@ -28,9 +28,10 @@ from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram
 from chakram.records.counter_slots import FCT_BUCKET_BOUNDS_NS
 from chakram.topology.common_topologies import single_switch
+from chakram_agent.counter_updates import LONGEST_WAIT_NS
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.send_limits import Policy
-from chakram_agent.shard import GARBAGE_THRESHOLD, build_plane
+from chakram_agent.shard import CHORES_NS, GARBAGE_THRESHOLD, build_plane
 from tests.bench.extent import sized
 from tests.made_plans import (
     collective,
@@ -95,8 +96,7 @@ def run(plan: AgentPlan, start_ns: int | None = None) -> DataPlane:
     plane.arm(start_ns)
     try:
         while not plane.finished():
-            plane.round()
-            plane.wait(50_000_000)
+            plane.work(time.monotonic_ns() + CHORES_NS, LONGEST_WAIT_NS)
             failure = plane.failure()
             if failure is None and time.monotonic_ns() > start_ns + LIMIT_S * 10**9:
                 failure = f"not finished after {LIMIT_S} s"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -244,8 +247,34 @@ def test_watched_descriptor_ends_the_wait(kind: Kind, planes: list[DataPlane]) -
         assert near.recv(1) == b"x"
 
 
+def test_work_ends_at_its_time() -> None:
+    plane = DataPlane([])
+    plane.work(time.monotonic_ns(), 10**9)
+    assert plane.rounds == 0
+    until_ns = time.monotonic_ns() + 20_000_000
+    plane.work(until_ns, 1_000_000)
+    assert plane.rounds > 1
+    assert time.monotonic_ns() >= until_ns
+
+
+def test_work_ends_by_the_clock_of_the_agent() -> None:
+    program = (
+        "import time; from chakram_agent.dataplane.loop import DataPlane; "
+        "plane = DataPlane([]); plane.work(time.monotonic_ns() + 10**9, 10**6); "
+        "print(plane.rounds)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=dict(os.environ, CHAKRAM_TEST_CLOCK="100,0"),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "0\n"
+
+
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
-@pytest.mark.parametrize("lines", [1, 2])
+@pytest.mark.parametrize("lines", [1, 2, 3])
 def test_arriving_packet_ends_the_wait(
     kind: Kind, planes: list[DataPlane], lines: int
 ) -> None:

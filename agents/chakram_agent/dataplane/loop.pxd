@@ -2,6 +2,7 @@
 
 cimport cython
 
+from chakram.native.host_time_direct cimport host_ns
 from chakram.replay.endpoint cimport Endpoint
 from chakram.roce.burst cimport Burst
 from chakram.roce.histogram cimport Histogram
@@ -11,6 +12,7 @@ from chakram_agent.dataplane.burst_port cimport Port
 
 cdef int _RECEIVES_PER_ROUND
 cdef int _SENDS_PER_ROUND
+cdef int _UNPOLLED_LINES
 cdef long long _SPIN_NS
 cdef long long _WAKE_MARGIN_NS
 cdef long long _POLL_NS
@@ -18,8 +20,11 @@ cdef long long _NAP_NS
 cdef long long _RETRY_NS
 cdef long long _LATE_NS
 cdef long long _NEVER
+cdef bint _HAS_HOST_CLOCK
 cdef int _DATA
 cdef int _CNP
+
+cdef long long _now_ns() except? -1
 
 
 cdef class Line:
@@ -55,12 +60,13 @@ cdef class DataPlane:
     cdef object _epoll
     cdef dict _line_of
     cdef dict _hearing
-    cdef Line _alone
+    cdef list _unpolled
     cdef long long _active_ns
     cdef bint _exact
 
     @cython.locals(line=Line)
     cpdef object arm(self, long long start_ns)
+    cpdef object work(self, long long until_ns, long long limit_ns)
     @cython.locals(line=Line, now_ns="long long", due_ns="long long", active="bint",
                    began_ns="long long")
     cpdef object round(self)
@@ -69,6 +75,8 @@ cdef class DataPlane:
     cpdef object wait(self, long long limit_ns)
     @cython.locals(line=Line)
     cpdef bint finished(self) except -1
+    @cython.locals(line=Line)
+    cdef list _readable(self)
     @cython.locals(line=Line)
     cdef object _wake(self, Endpoint endpoint)
     cdef object _watch_lines(self)

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from chakram.foundation.ip_addresses import IPV6_EXTRA_BYTES, is_ipv6
+from chakram.native.host_time import host_ns
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.faulty_port import flip_bit
 from chakram.roce.histogram import Histogram
@@ -36,6 +37,7 @@ except ImportError:  # not built, or disabled
 __all__ = ["DataPlane", "Line"]
 
 _NEVER = NEVER
+_HAS_HOST_CLOCK = monotonic_ns is time.monotonic_ns
 _DATA, _CNP = int(BurstKind.DATA), int(BurstKind.CNP)
 _OUTER_HEADER_BYTES = 14 + 20 + 8
 """Bytes of Ethernet, IPv4 and UDP headers, which sockets do not deliver."""
@@ -59,8 +61,16 @@ _RETRY_NS = 50_000
 """Time until the next attempt after the kernel had no room for a burst."""
 
 _LATE_NS = 1_000_000
+# Largest number of lines whose sockets to read without a poll that finds the readable
+# ones. For more lines, the poll takes less time than reading the empty sockets.
+_UNPOLLED_LINES = 2
 # Rate of a port from which a short packet takes less time than a system call.
 _FAST_BPS = 4_000_000_000
+
+
+def _now_ns() -> int:
+    """Return the time of the agent's clock."""
+    return host_ns() if _HAS_HOST_CLOCK else monotonic_ns()
 
 
 class Line:
@@ -155,7 +165,7 @@ class Line:
                 port.buffer,
                 port.length,
                 port.segment_size,
-                monotonic_ns(),
+                _now_ns(),
                 port.marked,
                 port.source_port,
                 port.source_high,
@@ -227,11 +237,11 @@ class DataPlane:
 
     __slots__ = (
         "_active_ns",
-        "_alone",
         "_epoll",
         "_exact",
         "_hearing",
         "_line_of",
+        "_unpolled",
         "busy_ns",
         "lags",
         "late_rounds",
@@ -252,12 +262,11 @@ class DataPlane:
         self._hearing = {
             line.pauses.fileno(): line for line in lines if line.pauses is not None
         }
-        # If there is a single line, poll its socket directly. While an epoll instance
-        # watches a socket, every arrival takes the lock of the epoll instance, on the
-        # sender's core.
-        is_alone = len(lines) == 1 and not self._hearing
-        self._alone = lines[0] if is_alone else None
-        if self._alone is None:
+        # Lines that every round reads. While an epoll instance watches a socket, every
+        # arrival takes the lock of the epoll instance, on the sender's core.
+        are_few = len(lines) <= _UNPOLLED_LINES and not self._hearing
+        self._unpolled = lines if are_few else []
+        if not self._unpolled:
             self._watch_lines()
         self._active_ns = 0
         self._exact = exact_poll is not None
@@ -268,32 +277,31 @@ class DataPlane:
             line.endpoint.arm(start_ns)
             line.wake_ns = line.endpoint.next_wakeup_ns()
 
+    def work(self, until_ns: int, limit_ns: int) -> None:
+        """Run rounds until *until_ns*, with waits of at most *limit_ns*.
+
+        The time is checked before every round. A process that was suspended for longer
+        returns before it sends.
+        """
+        while _now_ns() < until_ns:
+            self.round()
+            self.wait(limit_ns)
+
     def round(self) -> None:
         """Serve every line that has arrived packets or due work."""
         self.rounds += 1
         active = False
-        began_ns = monotonic_ns()
-        if self._alone is not None:
-            if self._alone.receive():
-                self._alone.wake_ns = 0
+        began_ns = _now_ns()
+        for line in self._unpolled or self._readable():
+            if line.receive():
+                line.wake_ns = 0
                 active = True
-        else:
-            for descriptor in self._poll(0):
-                line = self._line_of.get(descriptor)
-                if line is None:
-                    line = self._hearing.get(descriptor)
-                    if line is not None:
-                        line.hear(monotonic_ns())
-                        line.wake_ns = 0
-                elif line.receive():
-                    line.wake_ns = 0
-                    active = True
-        now_ns = monotonic_ns()
+        now_ns = _now_ns()
         for line in self.lines:
             due_ns = line.wake_ns
             if due_ns > now_ns:
                 continue
-            now_ns = monotonic_ns()
+            now_ns = _now_ns()
             if due_ns > 0:
                 self._note_lag(now_ns - due_ns)
             line.endpoint.advance(now_ns)
@@ -305,8 +313,20 @@ class DataPlane:
                 now_ns + _RETRY_NS if line.blocked else line.endpoint.next_wakeup_ns()
             )
         if active:
-            self._active_ns = monotonic_ns()
+            self._active_ns = _now_ns()
             self.busy_ns += self._active_ns - began_ns
+
+    def _readable(self) -> list[Line]:
+        """Return the lines with arrivals, and apply the pause frames that arrived."""
+        readable = []
+        for descriptor in self._poll(0):
+            if descriptor in self._line_of:
+                readable.append(self._line_of[descriptor])
+            elif descriptor in self._hearing:
+                line = self._hearing[descriptor]
+                line.hear(_now_ns())
+                line.wake_ns = 0
+        return readable
 
     def _wake(self, endpoint: Endpoint) -> None:
         """Wake the lines whose ranks received messages from a rank on the same host."""
@@ -321,7 +341,7 @@ class DataPlane:
 
     def wait(self, limit_ns: int) -> None:
         """Return soon if there is work, and after *limit_ns* at the latest."""
-        now_ns = monotonic_ns()
+        now_ns = _now_ns()
         if now_ns - self._active_ns < _SPIN_NS:
             return
         wake_ns = _NEVER
@@ -334,11 +354,11 @@ class DataPlane:
         if not self._exact and sleep_ns < _POLL_NS:
             time.sleep(min(sleep_ns, _NAP_NS) / 1e9)
             return
-        if self._alone is not None:
+        if self._unpolled:
             self._watch_lines()
         self._poll(sleep_ns)
-        if self._alone is not None:
-            self._epoll.unregister(self._alone.port.fileno())
+        for line in self._unpolled:
+            self._epoll.unregister(line.port.fileno())
 
     def _watch_lines(self) -> None:
         """Wake up from ``wait`` when packets arrive for a line."""
