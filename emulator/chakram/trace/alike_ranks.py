@@ -10,15 +10,15 @@ from dataclasses import dataclass
 class AlikeRanks:
     """Classes of ranks whose traces differ only in their groups and peers.
 
-    A rank that is d above the first one of its class exchanges messages with the peers
-    that are d above the peers of the first one.
+    If the number of a rank is d above that of the first rank of its class, its peers
+    are also d above those of the first rank.
 
     Attributes:
         nranks: Number of ranks of the job.
         firsts: First rank of each class.
         first_of: Function that returns the first rank of a rank's class.
-        group_of: Function that returns the group that a rank uses where the first one
-            of its class uses the given group.
+        group_of: Function that takes a group of a class's first rank and another rank
+            of the class. It returns the group that this other rank uses instead.
     """
 
     nranks: int

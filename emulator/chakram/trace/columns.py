@@ -18,7 +18,7 @@ OP_NUMBERS = {op: number for number, op in enumerate(OPS)}
 """The number that represents each collective in a column."""
 
 ABSENT = -1
-"""No row, no collective or no group."""
+"""Marker for no row, no collective or no group."""
 
 
 def _integers() -> array[int]:

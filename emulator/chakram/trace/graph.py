@@ -41,7 +41,7 @@ SHAPE = (
     "roots",
     "split_positions",
 )
-"""The columns that are equal for graphs of equal shape, as are their names of nodes."""
+"""The columns that are equal in graphs of equal shape. Node names are also equal."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -169,7 +169,7 @@ class TraceGraph:
         return None if number == ABSENT else self.columns.group_names[number]
 
     def group_number(self, position: int) -> int:
-        """Return the index of the node's group in the names, or ``ABSENT``."""
+        """Return the index of the node's group in ``group_names``, or ``ABSENT``."""
         row = self.columns.comm_rows[position]
         return ABSENT if row == ABSENT else self.columns.groups[row]
 
@@ -187,7 +187,7 @@ class TraceGraph:
         return bool(self.columns.split_positions)
 
     def splits(self, position: int) -> Splits | None:
-        """Return how an uneven all_to_all divides its buffers. None for other nodes."""
+        """Return the splits of an uneven all_to_all, or None for other nodes."""
         columns = self.columns
         index = bisect_left(columns.split_positions, position)
         if index == len(columns.split_positions):
@@ -210,7 +210,7 @@ class TraceGraph:
         """
         dependencies, ends = array("i"), array("q", [0])
         copied = added = 0
-        # Few nodes gain a dependency, so the runs between them are copied in one piece.
+        # Few nodes gain a dependency. Copy each section between two such nodes at once.
         for position, first in sorted(further.items()):
             if first in self.dependencies(position):
                 continue
@@ -245,10 +245,11 @@ class TraceGraph:
         return ordered
 
     def shape(self) -> bytes:
-        """Return a digest that is equal for graphs that differ only in some values.
+        """Return a digest that ignores some values of the graph.
 
-        These are rank, source, group names, message peers, split bytes, operator types,
-        file offsets, and times, unless these determine the order.
+        The ignored values are rank, source, group names, message peers, split bytes,
+        operator types and file offsets. Times are also ignored, unless they determine
+        the order.
         """
         if self._shape is None:
             columns = self.columns

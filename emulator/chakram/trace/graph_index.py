@@ -206,7 +206,7 @@ class NodeIndex:
         on_missing: Callable[[int, int], None],
         drop_own: bool,
     ) -> int:
-        # By position: the last list that it was added to.
+        # For each position: the last list to which it was added.
         seen = array("i", [-1]) * self._count
         last_in = seen
         filled = 0
@@ -297,9 +297,9 @@ def topological_order(
             at which the last ones end.
 
     Returns:
-        The order, which is shorter than *ids* if there is a cycle. Then, by position,
-        the number of dependencies that the order lacks. It is 0 for every position in
-        the order.
+        The order, which is shorter than *ids* if there is a cycle, and the number of
+        unmet dependencies by position. This number is 0 for every position in the
+        order.
     """
     count = len(ids)
     order = array("i", range(count))

@@ -14,10 +14,10 @@ STEP: Final = re.compile(r"ProfilerStep\s?#\s?([0-9]{1,18})")
 """Pattern of the names of nodes that mark a step of PyTorch's profiler."""
 
 PART_SHIFT: Final = 40
-"""Bit position of the number of a part in the id of a node."""
+"""Bit of a node id at which the number of the part begins."""
 
 MOST_ID: Final = 1 << PART_SHIFT
-"""Ids of nodes in a file are smaller."""
+"""Upper limit of node ids in a file. All ids are smaller."""
 
 
 def host_id(node_id: int) -> int:

@@ -9,7 +9,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
 
 NO_SIZE = -1
-"""Size of a collective or message whose file states none. It cannot be replayed."""
+"""Marker for a size that the file does not state. Such a node cannot be replayed."""
 
 CPU_STREAM = -1
 """Stream number of CPU computation. GPU streams are numbered from 0."""
@@ -24,7 +24,7 @@ class NodeKind(IntEnum):
     SEND = 3
     RECEIVE = 4
     PASS = 5
-    """Metadata and labels: no effect on the network. Ends immediately."""
+    """Metadata or a label, which has no effect on the network and ends immediately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,9 +194,9 @@ def members_of(shape: Shape, rank: int) -> list[int]:
 
 
 def _order(group: ProcessGroup | None) -> Sequence[int]:
-    """Return the places of a group's ranks in ascending order, if its order differs.
+    """Return the index of each group member in the ascending list of members.
 
-    The result is empty if the group is unknown or ascending.
+    The result is empty if the group is unknown or already in ascending order.
     """
     ascending = [] if group is None else sorted(group.ranks)
     if group is None or list(group.ranks) == ascending:
@@ -299,8 +299,9 @@ def _messages(
             continue
         node = graph.node(position)
         if node.peer is not None:
-            # For a peer more than half the ranks away, go around the other way. So the
-            # last rank and the others send to the next rank of a ring alike.
+            # If a peer is more than half the ranks away, count in the other direction.
+            # The last rank of a ring then has the same offset to the next rank as all
+            # other ranks.
             offset = node.peer - graph.rank
             if recorded_ranks > 1 and offset > recorded_ranks // 2:
                 offset -= recorded_ranks
@@ -342,7 +343,8 @@ def _is_mirrored(
 ) -> bool:
     """Return whether there are as many sends as receives of each kind.
 
-    A kind has one distance, tag and size, and with *of_groups*, one process group.
+    Messages of a kind have the same distance, tag and size. With *of_groups*, they also
+    have the same process group.
     """
     last = None if of_groups else -1
     sent = Counter(
@@ -355,7 +357,7 @@ def _is_mirrored(
 def _separate_groups(found: dict[int, tuple[int, int]], ends: Sequence[_End]) -> None:
     """Give each group of messages its own tags, if groups share tags.
 
-    The copies of a group have different names, so messages cannot match by these.
+    The copies of a group have different names, so messages cannot match by group name.
     """
     kinds = dict.fromkeys((found[each.position][1], each.group) for each in ends)
     if len(kinds) == len({tag for tag, _ in kinds}):

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 class SharedColumns:
     """Replaces equal columns of graphs by the same objects.
 
-    Most ranks of a large job do the same, so its traces then take little memory.
+    Most ranks of a large job do the same work, so sharing saves most of the memory.
     """
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class SharedColumns:
 
 
 def once_per_shape(function: Callable[[TraceGraph], _T]) -> Callable[[TraceGraph], _T]:
-    """Return a function that calls *function* only for the first graph of a shape."""
+    """Return a function that calls *function* only once per graph shape."""
     return _once(function, TraceGraph.shape)
 
 
 def once_per_work(function: Callable[[TraceGraph], _T]) -> Callable[[TraceGraph], _T]:
-    """Return a function that calls *function* only for the first of equal digests."""
+    """Return a function that calls *function* only once per graph digest."""
     return _once(function, TraceGraph.digest)
 
 
