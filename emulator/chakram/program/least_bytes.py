@@ -119,7 +119,7 @@ def too_small_warnings(programs: Iterable[RankProgram]) -> list[str]:
 def _largest(how: ListedAlgorithm) -> int | None:
     sizes = [each.nbytes for each in how.transfers if each.nbytes is not None]
     if len(sizes) < len(how.transfers):
-        return None  # its message sizes depend on the data they carry
+        return None  # message sizes depend on the data in the messages
     ends = ((each.src, each.dst) for each in how.transfers)
     sent, received = moved_bytes(ends, sizes, nranks=how.nranks)
     return largest_input_bytes(how.op, root=how.root, sent=sent, received=received)

@@ -181,7 +181,7 @@ def lower_alike(
                 whole[WORLD if each is world else alike.group_of(each.name, rank)]
                 for each in program.groups
             ]
-            # Groups have their places in the order of their names.
+            # Places of groups follow the alphabetical order of group names.
             order = tuple(sorted(range(len(own)), key=lambda place: own[place].name))
             key = program.rank, order
             if key not in columns:
@@ -200,7 +200,7 @@ def lower_alike(
 def _with_groups_moved(
     columns: OperationColumns, order: Sequence[int]
 ) -> OperationColumns:
-    """Return columns for other places of groups: *order* has the old place of each."""
+    """Return columns with new places of groups. *order* has the old place of each."""
     if list(order) == sorted(order):
         return columns
     place_of = {old: new for new, old in enumerate(order)}

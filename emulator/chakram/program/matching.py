@@ -72,9 +72,9 @@ class MessageId(NamedTuple):
 
 
 class Collectives(Mapping[int, Mapping[int, CollectiveId]]):
-    """Identities of every rank's collectives by position, created when used.
+    """Identities of every rank's collectives by position, created on first use.
 
-    Few of them are used if most ranks are alike.
+    Few identities are used if most ranks do the same work.
 
     Args:
         ranks: All ranks.
@@ -433,7 +433,7 @@ def _in_order_of_groups(
     destination: TraceGraph,
     received: Sequence[int],
 ) -> Sequence[int]:
-    """Return receives in the order of the groups of their sends, if these agree."""
+    """Return receives ordered by the groups of their sends, if the groups agree."""
     names = [source.group(position) for position in sent]
     others = [destination.group(position) for position in received]
     if names == others or Counter(names) != Counter(others):
@@ -451,7 +451,7 @@ def without_zero_time(
 ) -> Matching:
     """Return the matching without operations that take no time, renumbered.
 
-    These are collectives of a single rank, and operations outside *select*.
+    These operations are collectives of a single rank, and operations outside *select*.
     """
     own = matching.collectives
     if select is None and isinstance(own, Collectives):

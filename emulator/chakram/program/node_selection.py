@@ -150,7 +150,8 @@ class ComputeTimes:
     def _exact_ns(self, work: int, tensor_bytes: int) -> Fraction:
         """Return the duration of a computation before scaling.
 
-        *work* is that duration or, for a roofline, the number of operations.
+        *work* is the duration in the trace or, for a roofline, the number of
+        operations.
         """
         options = self._options
         if options.compute_from == "trace":

@@ -34,7 +34,7 @@ from chakram.trace.graph_index import grouped, topological_order
 from chakram.trace.node import NodeKind
 
 _LEAST_ALIKE = 4
-"""Average number of ranks of a shape from which on they are checked together."""
+"""Minimum average number of ranks per shape for checking equal ranks together."""
 
 _SHOWN_NODES = 6
 """Maximum number of nodes of a cycle that an error shows."""
@@ -128,7 +128,8 @@ class MergedGraph:
         """Return all nodes in topological order, the earliest place first.
 
         The place of a node is its index in the order of its rank, then the name of its
-        group, then the rank. A collective has the first place of its members.
+        group, then the rank. The place of a collective is the first of its places on
+        all members.
 
         Raises:
             MatchingError: If there is still a cycle.
@@ -275,7 +276,7 @@ class MergedGraph:
 def _message_nodes(
     graphs: Mapping[int, TraceGraph], matching: Matching, base_of: Mapping[int, int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the nodes of each send and its receive, given the first node of ranks."""
+    """Yield the nodes of each send and its receive, given each rank's first node."""
     receives: dict[tuple[int, int, int], int] = {}
     for rank, messages in matching.messages.items():
         for position, (peer, number) in messages.items():
@@ -288,10 +289,10 @@ def _message_nodes(
 
 
 def _never_circular(graphs: Mapping[int, TraceGraph], matching: Matching) -> bool:
-    """Return whether ranks never wait in a circle. False can also mean: unclear.
+    """Return True if ranks never wait in a circle, or False if this is unclear.
 
-    Here, nodes at one position of all ranks of a shape are one node. Every cycle of
-    single nodes is a cycle of these nodes, too.
+    The check merges the nodes at the same position of all ranks of a shape. Every cycle
+    of the original nodes is also a cycle of the merged nodes.
     """
     firsts = {graph.shape(): graph for graph in graphs.values()}
     collectives = matching.collectives
