@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 PREFILL_TENSOR, DECODE_TENSOR = "prefill tensor", "decode tensor"
-"""Purposes of the groups of a KV cache trace."""
+"""Purposes of the process groups in a KV cache trace."""
 
 
 def synthesize_inference(trace: InferenceTrace, router: Router | None) -> Synthesis:
@@ -104,7 +104,7 @@ class _Pass:
         return last
 
     def answer(self, prefix: str, after: After, answers: int) -> After:
-        """Add the scores of *answers* tokens."""
+        """Add the output, and the gathering of the scores of *answers* tokens."""
         last = self._vocabulary.output(prefix, after)
         return self._vocabulary.gather_scores(prefix, last, answers)
 

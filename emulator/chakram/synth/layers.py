@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TENSOR, CONTEXT, EXPERT = "tensor", "context", "expert"
 EXPERT_NODE, EXPERT_RAIL = "expert node", "expert rail"
-"""Purposes of the groups of a layer."""
+"""Purposes of the process groups of a layer."""
 
 _Sizes = int | tuple[tuple[int, ...], tuple[int, ...]]
 """Bytes of an even all-to-all, or bytes to and from each position of its group."""
@@ -251,7 +251,7 @@ class LayerProgram:
         held = s.shape.experts // s.grid.degrees["ep"]
         tokens = received // s.dispatch_token_bytes
         if s.router is None or s.router.received(dispatch, self._position) is None:
-            # Also if the size of the all-to-all is given.
+            # This also applies if the size of the all-to-all is given.
             tokens = s.tokens * s.shape.top_k
         parameters = s.shape.expert_parameters
         weights = held * parameters // s.tp * s.bytes_per_element

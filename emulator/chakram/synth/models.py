@@ -56,11 +56,11 @@ class ModelShape:
         dense_layers: Number of layers at the start that have no experts.
         latent: Latent attention, if the model has it.
         dispatch_bytes_per_element: Bytes of one activation on its way to the experts. 0
-            means the same as elsewhere.
-        token_nodes: Maximum number of nodes with experts of one token. 0 means any
-            number.
+            means the same size as other activations.
+        token_nodes: Maximum number of nodes to which one token is sent. 0 means no
+            limit.
         ranks_per_node: Number of ranks per node, for a model with *token_nodes*.
-        source: Source of the numbers.
+        source: Publication or file that states the numbers.
     """
 
     layers: int

@@ -82,7 +82,7 @@ class GradientSums:
     _sums: list[int] = field(default_factory=list)
 
     def add(self, name: str, after: After, size_bytes: int) -> None:
-        """Add gradients that are ready when *after* is done."""
+        """Add gradients that are ready when the nodes in *after* are complete."""
         if self.group is None or not size_bytes:
             return
         if self.trace.overlap:
@@ -91,7 +91,7 @@ class GradientSums:
             self._late.append((name, after, size_bytes))
 
     def finish(self, after: After) -> After:
-        """Reduce the remaining gradients after backward, and return all reductions."""
+        """Reduce the remaining gradients, and return all reductions."""
         for name, ready, size_bytes in self._late:
             self._take(name, both(ready, after), size_bytes)
         if self._waiting_bytes:

@@ -68,7 +68,8 @@ def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, .
     else:
         rows = _rows(text.splitlines(), str(path))
         if len(rows) > nranks and all(len(row) >= len(rows) for row in rows):
-            # Like nccl-tests, use the first ranks of the matrix of a larger group.
+            # If the matrix is for a larger group, use its first ranks, as nccl-tests
+            # does.
             rows = [row[:nranks] for row in rows[:nranks]]
         dispatches, unit_bytes = [rows], 1
     if not dispatches:

@@ -126,8 +126,8 @@ class LawRouter:
         tokens: Number of tokens that a rank sends to experts.
         top_k: Number of experts per token.
         token_bytes: Bytes per token.
-        random_of: Function that returns the random number generator for a name, always
-            the same one.
+        random_of: Function that returns the random number generator for a name. Equal
+            names give equal generators.
     """
 
     law: Routing

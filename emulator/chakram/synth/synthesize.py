@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 
 LEAST_NODES = 250_000
-"""Nodes of a set from which equal ranks are represented by one of them."""
+"""Minimum nodes of a set in which one rank represents all ranks of its class."""
 
 LEAST_RANKS = 16_384
-"""Ranks of a set from which this also applies to fewer nodes."""
+"""Minimum ranks of a set in which one rank represents its class despite few nodes."""
 
 
 def synthesize(trace: SynthTrace) -> Synthesis:
@@ -243,8 +243,9 @@ def first_traces(
 ) -> FirstTraces | None:
     """Return the traces that represent a large set, or None.
 
-    The result is None if ranks differ in more than groups and peers, or if the set has
-    less than *least_nodes* nodes and ``LEAST_RANKS`` ranks. None means ``LEAST_NODES``.
+    The result is None if ranks differ in more than groups and peers. It is also None if
+    the set has fewer than *least_nodes* nodes and fewer than ``LEAST_RANKS`` ranks. The
+    default of *least_nodes* is ``LEAST_NODES``.
     """
     alike = synthesis.alike
     if alike is None:

@@ -20,9 +20,9 @@ After: TypeAlias = tuple[int, ...]
 """Ids of nodes for which another node waits."""
 
 MAX_NODES = 20_000_000
-"""Maximum number of nodes of all ranks of a set; more would not fit a controller.
+"""Maximum number of nodes in a set, so that it fits in the memory of a controller.
 
-Ranks that are alike count once."""
+Ranks that do the same work count once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Synthesis:
 
     @property
     def producer(self) -> str:
-        """Producer that the metadata of the trace files states."""
+        """Name of the producer in the metadata of the trace files."""
         return f"chakram synth {self.kind}"
 
     def graphs(self) -> Iterator[TraceGraph]:

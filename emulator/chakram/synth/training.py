@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SHARD, EXPERT_DATA, DATA = "sharded data", "expert data", "data"
 EMBEDDING = "embedding"
-"""Purposes of the groups of gradients and weights."""
+"""Purposes of the process groups that reduce gradients or gather weights."""
 
 
 def training_groups(grid: RankGrid, ranks_per_node: int = 0) -> GroupTable:
@@ -233,14 +233,14 @@ class _RankTraining:
     def _backward(
         self, turn: Turn, after: After, posted_after: After
     ) -> tuple[After, After]:
-        """Add a backward pass. Only the optimizer waits for the second result."""
+        """Add a backward pass. Only the optimizer waits for the second set of nodes."""
         prefix = self._prefix(turn)
         is_last = turn.micro_batch == self._trace.micro_batches - 1
         last = self._receive(f"{prefix}backward", 1, turn, after, posted_after)
         if self._stage == self._stages - 1:
             last = self._vocabulary.output_backward(prefix, last)
             shares = self._settings.shape.tied and self._stages == 1
-            if is_last and not shares:  # else they are part of the embedding's
+            if is_last and not shares:  # else included in the embedding's
                 self._sum_vocabulary("output.gradients", last)
         scattered: list[int] = []
         layers = self._layers[::-1]

@@ -35,7 +35,7 @@ class VocabularyProgram:
         """Weights of the embedding, or of the output, on this rank."""
 
     def embed(self, prefix: str, after: After) -> After:
-        """Add the embedding forward."""
+        """Add the forward pass of the embedding."""
         s = self._settings
         if not self.weights:
             return after
@@ -44,7 +44,7 @@ class VocabularyProgram:
         return self._layers.scatter(name, last)
 
     def embed_backward(self, prefix: str, after: After) -> After:
-        """Add the embedding backward."""
+        """Add the backward pass of the embedding."""
         s = self._settings
         if not self.weights:
             return after
@@ -53,7 +53,7 @@ class VocabularyProgram:
         return self._rank.compute(name, last, touched_bytes=s.activation_bytes)
 
     def output(self, prefix: str, after: After) -> After:
-        """Add the output forward: the scores of this rank's part of the vocabulary."""
+        """Add the forward pass of the output: logits of this rank's vocabulary part."""
         if not self.weights:
             return after
         name = f"{prefix}output.forward"
@@ -69,7 +69,7 @@ class VocabularyProgram:
         return last
 
     def output_backward(self, prefix: str, after: After) -> After:
-        """Add the output backward."""
+        """Add the backward pass of the output."""
         if not self.weights:
             return after
         name = f"{prefix}output.backward"
