@@ -42,7 +42,7 @@ class PacketBalancing:
         """Choose the egress port of a packet, and return its index in *ports*.
 
         Args:
-            ports: At least two ports on shortest paths that are up.
+            ports: At least two ports that are up and on shortest paths.
             packet: Number of the packet for random choices (see ``packet_number``).
         """
         raise NotImplementedError
@@ -95,4 +95,4 @@ PACKET_BALANCINGS: Mapping[str, type[PacketBalancing]] = {
     "round_robin": RoundRobin,
     "adaptive": Adaptive,
 }
-"""Class of each ``Balancing`` except ``hash``."""
+"""Class that implements each ``Balancing`` except ``hash``."""

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False, language_level=3
-"""Accounts of buffer memory, which count the bytes that a port's class occupies.
+"""Buffer memory accounts, which count the bytes that one class of a port occupies.
 
 Every packet in a switch is charged to two accounts. The account of the packet's ingress
 port and class determines when senders of lossless classes are paused. The account of
@@ -130,7 +130,8 @@ class Account:
         return shared_bytes if shared_bytes > 0 else 0
 
     def room_for(self, size_bytes: int) -> int:
-        """Return ``FITS``, ``NEEDS_HEADROOM`` or ``REFUSED`` for *size_bytes* more."""
+        """Return whether more bytes fit: ``FITS``, ``NEEDS_HEADROOM`` or
+        ``REFUSED``."""
         after = self.used_bytes + size_bytes - self._reserved_bytes
         if after <= 0:
             return _FITS

@@ -1,7 +1,7 @@
-"""Counters of a port under the names of SONiC and OpenConfig, as switches serve them.
+"""Port counters under their SONiC and OpenConfig names, as switches serve them.
 
-Switches count the FCS of packets in bytes, and the model does not. So the bytes here
-have 4 more per packet.
+Byte counters of switches include the FCS of packets, but those of the model do not. The
+byte counters here therefore contain 4 more bytes per packet.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from chakram.switch.packet_outcomes import (
 from chakram.switch.settings import CLASSES
 
 AT_INGRESS = frozenset({INGRESS_LIMIT, HEADROOM_FULL, NO_ROUTE, CORRUPTED})
-"""Drop reasons that a port counts for packets that arrive. It counts the others for
-packets that it sends."""
+"""Drop reasons that a port counts for arriving packets. The port counts all other drop
+reasons for packets that it sends."""
 
 FCS_BYTES = 4
 """Length of the frame check sequence of a packet."""
@@ -37,7 +37,7 @@ _WATCHDOG = "PFC_WD_QUEUE_STATS_DEADLOCK_"
 
 
 def drops(counted: Counted, *, at_ingress: bool) -> int:
-    """Return the drops of packets that arrive at a port, or that it sends."""
+    """Return how many arriving packets a port dropped, or how many outgoing packets."""
     return sum(
         counted["drops_by_reason"][reason]
         for reason in DROP_REASONS
@@ -46,7 +46,7 @@ def drops(counted: Counted, *, at_ingress: bool) -> int:
 
 
 def sonic_port(counted: Counted) -> dict[str, int]:
-    """Return the counters of a port as in the COUNTERS table of SONiC."""
+    """Return the counters of a port as in SONiC's COUNTERS table."""
     values = {
         f"{_PORT}IF_IN_OCTETS": _octets(counted, "received"),
         f"{_PORT}IF_OUT_OCTETS": _octets(counted, "sent"),
@@ -62,7 +62,7 @@ def sonic_port(counted: Counted) -> dict[str, int]:
 
 
 def sonic_queue(counted: Counted, klass: int) -> dict[str, int]:
-    """Return the counters of a queue as in the COUNTERS table of SONiC.
+    """Return the counters of a queue as in SONiC's COUNTERS table.
 
     SONiC does not have ``CHAKRAM_PAUSED_NS``, the total pause time of a queue.
     """
@@ -83,7 +83,7 @@ def sonic_queue(counted: Counted, klass: int) -> dict[str, int]:
 
 
 def openconfig_interface(counted: Counted) -> dict[str, int]:
-    """Return ``interface/state/counters`` of openconfig-interfaces."""
+    """Return a port's ``interface/state/counters`` of openconfig-interfaces."""
     return {
         "in-octets": _octets(counted, "received"),
         "in-pkts": sum(counted["received_packets"]),
@@ -95,7 +95,7 @@ def openconfig_interface(counted: Counted) -> dict[str, int]:
 
 
 def openconfig_queue(counted: Counted, klass: int) -> dict[str, int]:
-    """Return ``queue/state`` of openconfig-qos, version 2.2."""
+    """Return a queue's ``queue/state`` of openconfig-qos, version 2.2."""
     packets = counted["sent_packets"][klass]
     return {
         "transmit-pkts": packets,
@@ -107,13 +107,13 @@ def openconfig_queue(counted: Counted, klass: int) -> dict[str, int]:
 
 
 def switch_tree(ports: Mapping[str, Counted]) -> dict[str, Any]:
-    """Return what a switch counts, as nested objects that SONiC and OpenConfig define.
+    """Return a switch's counters as nested objects that SONiC and OpenConfig define.
 
-    An entry of a list of OpenConfig is a member ``name[key=value]``. SONiC's values are
+    An entry of an OpenConfig list is a member ``name[key=value]``. SONiC's values are
     text, as its server sends them.
 
     Args:
-        ports: Counters of its ports, by name.
+        ports: Counters of the switch's ports, by port name.
     """
     tables: dict[str, Any] = {}
     states: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def switch_tree(ports: Mapping[str, Counted]) -> dict[str, Any]:
 
 
 def description_tree(facts: Mapping[str, str]) -> dict[str, Any]:
-    """Return how a switch describes itself, as SONiC and OpenConfig do."""
+    """Return *facts* about a switch under the SONiC and OpenConfig paths for them."""
     return {
         "DEVICE_METADATA": {"localhost": dict(facts)},
         "system": {"state": dict(facts)},

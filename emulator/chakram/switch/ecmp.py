@@ -1,7 +1,7 @@
-"""Choice of switches among equal-cost next hops, by hashes of flow identifiers.
+"""ECMP: the choice among equal-cost next hops by a hash of flow identifiers.
 
 A switch hashes the addresses and ports of a packet, so that a flow stays on its path.
-The flows that share a link are therefore determined before they start.
+Which flows share a link is therefore determined before they start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Flow(NamedTuple):
     """Identity of a flow.
 
     Attributes:
-        sender: Number of the sending port in its plan.
+        sender: Number of the sending port in the plan.
         receiver: Number of the receiving port.
         source: Address of the sender.
         destination: Address of the receiver.
@@ -61,7 +61,7 @@ class EcmpHash(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPaths:
-    """ECMP choice of the kernel switches of a lab.
+    """ECMP choice of the kernel switches in a lab.
 
     Attributes:
         seed: Seed of the lab.
@@ -70,7 +70,7 @@ class KernelPaths:
     seed: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow: see ``EcmpHash``."""
+        """Return the function that chooses a flow's next hops (see ``EcmpHash``)."""
 
         def choose(switch: int, count: int) -> int:
             if count == 1:
@@ -102,7 +102,7 @@ class DrawnPaths:
     seed: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow: see ``EcmpHash``."""
+        """Return the function that chooses a flow's next hops (see ``EcmpHash``)."""
         rest = flow_hash(self.seed, flow.sender, flow.receiver, flow.source_port)
 
         def choose(_switch: int, count: int) -> int:
@@ -127,7 +127,7 @@ class RestrictedPaths:
     kept: tuple[tuple[tuple[int, int], tuple[int, ...]], ...]
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow: see ``EcmpHash``."""
+        """Return the function that chooses a flow's next hops (see ``EcmpHash``)."""
         choose, kept_of = self.inner.chooser(flow), dict(self.kept)
 
         def narrowed(switch: int, count: int) -> int:
@@ -141,17 +141,18 @@ class RestrictedPaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedPaths:
-    """Next hops that are given for each flow.
+    """Next hops that the caller assigns to each flow.
 
     Attributes:
-        next_hops: Index of the next hop by switch number, for each flow: numbers of
-            its sending and receiving ports, and its source port.
+        next_hops: Index of the next hop by switch number, for each flow. The key of a
+            flow consists of its sending port number, receiving port number and UDP
+            source port.
     """
 
     next_hops: Mapping[tuple[int, int, int], Mapping[int, int]] = field(hash=False)
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow: see ``EcmpHash``."""
+        """Return the function that chooses a flow's next hops (see ``EcmpHash``)."""
         key = flow.sender, flow.receiver, flow.source_port
         chosen = self.next_hops.get(key, {})
 

@@ -1,4 +1,4 @@
-"""ECMP hashes other than Linux's: CRCs as in switch chips, and the hash of ns-3.
+"""ECMP hashes other than Linux's: CRCs as in switch chips, and the ns-3 hash.
 
 These hashes show how switches of these types distribute flows, with Chakram's addresses
 and seeds. They do not predict the path of a flow through real chips, whose hash fields
@@ -39,7 +39,7 @@ class CrcPaths:
     seed: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow: see ``EcmpHash``."""
+        """Return the function that chooses a flow's next hops (see ``EcmpHash``)."""
         key = _wire_key(flow)
 
         def choose(switch: int, count: int) -> int:
@@ -82,7 +82,7 @@ class Ns3Paths:
     first_switch: int
 
     def chooser(self, flow: Flow) -> Callable[[int, int], int]:
-        """Return the function for a flow: see ``EcmpHash``."""
+        """Return the function that chooses a flow's next hops (see ``EcmpHash``)."""
         words: list[int] = []
         for address in (flow.source, flow.destination):
             packed = ip_address(address).packed
@@ -101,7 +101,7 @@ def ns3_chooser(
     *,
     hosts: int,
 ) -> Callable[[], Callable[[int, int], int]]:
-    """Return a factory of choosers for a flow between two hosts of ns-3.
+    """Return a factory of choosers for a flow between two ns-3 hosts.
 
     Hosts are numbered from 0, and have addresses from 11.0.0.1 on. Switch numbers
     follow the host numbers, and the seed of a switch is its number.

@@ -1,4 +1,4 @@
-"""Schedule that starts, changes and ends the link faults of a model in time."""
+"""Schedule that starts, changes and ends link faults at their configured times."""
 
 from __future__ import annotations
 

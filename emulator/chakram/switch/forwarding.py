@@ -2,9 +2,9 @@
 # cython: cdivision=True
 """Forwarding of packets: next hops, and the choice among equal-cost next hops.
 
-If switches hash, the path of a flow is computed once and kept until a link goes down or
-comes up. Computing the hash of a real switch takes longer than all other work for a
-packet.
+The path of a flow through switches that hash is computed once. It is kept until a link
+goes down or comes up. Computing the hash of a real switch takes longer than all other
+work for a packet.
 
 A fabric has far more flows than fit into a CPU cache. The forwarding data of a flow at
 a switch is therefore stored in one place. Flows with drawn choices need no Python
@@ -90,7 +90,7 @@ class Forwarding:
     ) -> None:
         self._ports = ports
         self._next_hops = next_hops
-        # For each switch, the load balancing per packet, or None for a choice by hash.
+        # Per-packet load balancing of each switch, or None for a choice by hash.
         self._balancing: list[PacketBalancing | None] = [
             None
             if each == "hash"
@@ -101,8 +101,8 @@ class Forwarding:
         self._fields = array("q", bytes(8 * _FIELDS * _FLOWS))
         # Factory of the chooser, for flows whose field ``_VALUE`` is ``_UNKNOWN``.
         self._choosers: dict[int, Callable[[], Chooser]] = {}
-        # Path of each flow, with this many steps. A step consists of a switch and its
-        # egress port. Steps that depend on the packet are unknown.
+        # Number of steps per path, and the path of each flow. A step consists of a
+        # switch and its egress port. Steps that depend on the packet are unknown.
         self._width = _FEW_HOPS
         self._paths = array("q", bytes(8 * self._width * _FLOWS))
         # Sets of next hops: their count, the index of the list of their ports, then the
@@ -128,7 +128,7 @@ class Forwarding:
             switch: Number of the switch.
             destination: Destination node of the flow.
             chooser: Factory of the flow's chooser (see ``EcmpHash.chooser``).
-            replaced: Number of an ended flow, which the new flow gets. -1 for a new
+            replaced: Number of an ended flow that the new flow reuses; -1 for a new
                 number.
         """
         if replaced == _UNKNOWN:
@@ -149,7 +149,7 @@ class Forwarding:
         return self._add_flow(switch, destination, value)
 
     def links_changed(self) -> None:
-        """Recompute all paths, because links went down or came up."""
+        """Recompute all paths after links went down or came up."""
         self._set_of = self._no_sets()
         for flow in range(self._flows):
             self._find_path(flow)

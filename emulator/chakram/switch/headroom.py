@@ -26,7 +26,7 @@ class LinkEnd:
         self.delay_ns = delay_ns
 
     def bytes_in(self, time_ns: int) -> int:
-        """Return how many bytes the link carries in a time, rounded up."""
+        """Return how many bytes the link carries in *time_ns*, rounded up."""
         return -(-(self.rate_bps or 0) * time_ns // _BITS_PER_BYTE_NS)
 
 
@@ -34,12 +34,12 @@ def headroom_bytes(end: LinkEnd, *, mtu: int, cell_bytes: int = 1) -> int:
     """Return how many bytes can still arrive after a port pauses its sender.
 
     The formula covers two packets: one that delays the pause frame, and one that the
-    sender has already begun. It also covers a full link in both directions, and the
-    sender's response time. Source: IEEE 802.1Qbb, annex O, and the formula of SONiC's
-    buffer manager.
+    sender has already begun to send. It also covers a full link in both directions, and
+    the sender's response time. Source: IEEE 802.1Qbb, annex O, and the formula of
+    SONiC's buffer manager.
 
     Args:
-        end: End of the link.
+        end: Rate and delay of the port's link.
         mtu: Size of the largest packet, in bytes.
         cell_bytes: Size of a memory cell. A packet that is one byte longer than a cell
             occupies two cells.

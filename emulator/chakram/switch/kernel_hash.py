@@ -34,7 +34,7 @@ _PORTS_AT, _PORTS_END = 28, 32
 _ADDRESSES_AT = 36
 _IPV4_BYTES = 4
 _KEYS_BYTES = {_IPV4_BYTES: 48, 16: 72}
-"""Size of the keys by address size: whole words, so 4 bytes more than IPv6 needs."""
+"""Size of the keys by address size. Whole words make the IPv6 keys 4 bytes larger."""
 
 
 def hash_seed(seed: int, number: int) -> int:

@@ -8,8 +8,8 @@ differ only if their inputs differ.
 
 ``flow_hash`` provides a hash of flows for switches whose hash is unknown.
 
-Source of the mixing: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number
-generators" (OOPSLA 2014), with the constants of splitmix64.
+Source of the mixing function: G. Steele, D. Lea, C. Flood, "Fast splittable
+pseudorandom number generators" (OOPSLA 2014), with the constants of splitmix64.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Attempts:
     __slots__ = ("_flow", "_highest", "_last", "_most", "_times")
 
     def __init__(self, flow: int) -> None:
-        """Start before the first packet of a *flow*."""
+        """Start the numbering before the first packet of *flow*."""
         self._flow = flow
         self._highest = -1
         self._last = -1
@@ -114,5 +114,5 @@ def _with_part(value: int, part: int) -> int:
 
 
 def share_of_draws(probability: float) -> int:
-    """Return how many of all draws are below a *probability* from 0 to 1."""
+    """Return how many of the ``DRAWS`` values are below a *probability* from 0 to 1."""
     return round(probability * DRAWS)

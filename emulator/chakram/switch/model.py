@@ -142,8 +142,8 @@ class Signal(NamedTuple):
         port: Port that sends it.
         klass: Class that it applies to.
         duration_ns: Duration of the pause; 0 ends a pause.
-        time_ns: Time at which its last bit has left and its receiver has reacted,
-            without the delay of the link.
+        time_ns: Time at which the frame's last bit has left and its receiver has
+            reacted, without the link delay.
     """
 
     port: int
@@ -321,8 +321,8 @@ class SwitchModel:
         """Receive a packet at port *number*.
 
         Returns:
-            ``QUEUED``, with the egress port in field ``EGRESS``. ``DELIVERED`` at a
-            host. Otherwise the drop reason.
+            ``QUEUED`` with the egress port in field ``EGRESS``, ``DELIVERED`` at a
+            host, or the drop reason.
         """
         port = self._ports[number]
         packets = self.packets
@@ -436,7 +436,7 @@ class SwitchModel:
         return slot
 
     def _account(self, port: Port, slot: int, klass: int, now_ns: int) -> None:
-        """Add the times that a departing packet spent at a port to its fields."""
+        """Add a departing packet's times at a port to the fields of the packet."""
         packets = self.packets
         wire_ns = port.sent_ns() - now_ns
         packets.cells[slot + _WIRE_NS] += wire_ns
@@ -646,8 +646,8 @@ class SwitchModel:
         """Send a pause frame, and schedule its refresh."""
         self._send_signal(port, klass, port.quanta_ns, now_ns)
         if port.quanta_ns != _NEVER:
-            # Refresh the pause after half its duration. In the other half, the frame
-            # may have to wait for a packet, and then arrives.
+            # Refresh the pause after half its duration. The other half leaves time for
+            # the frame to wait for a packet and to arrive.
             self._set_timer(
                 now_ns + port.quanta_ns // 2,
                 _REFRESH,

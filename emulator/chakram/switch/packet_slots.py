@@ -87,7 +87,7 @@ CHOSEN = 14
 ENTERED = 16
 """Time at which the packet entered its current or last queue."""
 PAUSED_BEFORE = 17
-"""Total pause time of the packet's class at that port until ``ENTERED``."""
+"""Total pause time of the packet's class at the port of its queue until ``ENTERED``."""
 QUEUED_NS = 18
 """Time in switch queues while their ports were not paused."""
 PAUSED_NS = 19
@@ -101,7 +101,7 @@ HOST_PAUSED_NS = 22
 MOST_QUEUED_NS = 23
 """Longest time in one queue, without pauses."""
 QUEUE_PORT = 24
-"""Port of that queue."""
+"""Port of the queue in which the packet spent ``MOST_QUEUED_NS``."""
 MOST_PAUSED_NS = 25
 """Longest pause time at one port, which is ``PAUSE_PORT``."""
 PAUSE_PORT = 26

@@ -35,7 +35,7 @@ def quanta_of(duration_ns: int, rate_bps: int | None) -> int:
 
 
 def pause_frame(klass: int, quanta: int) -> bytes:
-    """Return a frame that pauses one class, or ends its pause with 0 quanta."""
+    """Return a frame that pauses one class. A frame with 0 *quanta* ends the pause."""
     times = [quanta if each == klass else 0 for each in range(CLASSES)]
     words = (ETHERTYPE_PAUSE, _OPCODE, 1 << klass, *times)
     frame = (

@@ -379,8 +379,8 @@ class Port:
     def sampled(self, now_ns: int) -> list[int]:
         """Return one row for each class that was ever used, concatenated.
 
-        A row consists of the ``LINK_SAMPLE_FIELDS`` from the class on. The longest
-        queue is the maximum since the last call.
+        A row consists of the ``LINK_SAMPLE_FIELDS``, starting with ``traffic_class``.
+        The peak queue length is the maximum since the last call.
         """
         rows: list[int] = []
         for klass in range(_CLASSES):
@@ -414,7 +414,7 @@ class Port:
         return sum(self.of_classes(_RECEIVED_BYTES))
 
     def of_classes(self, field: int) -> list[int]:
-        """Return one field of every class."""
+        """Return the value of *field* for every class."""
         return [self.by_class[klass << 4 | field] for klass in range(_CLASSES)]
 
     def counted(self, now_ns: int) -> dict[str, list[int]]:

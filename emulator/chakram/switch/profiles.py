@@ -1,8 +1,8 @@
 """Settings of known switches.
 
 - ``ns3``: the switch of the RDMA models for ns-3 that ASTRA-sim uses (HPCC's)
-- ``sonic``: a data-center switch under SONiC with two lossless classes, as in SONiC's
-  buffer and QoS templates
+- ``sonic``: a data-center switch that runs SONiC with two lossless classes, as in
+  SONiC's buffer and QoS templates
 - ``fifo``: a Linux kernel with one byte-limited queue in front of each link, without
   classes, shared memory or pauses
 """
@@ -266,8 +266,8 @@ class Profile(ForwardingSettings):
 
     Attributes:
         mtu: Bytes of the largest packet, for headroom.
-        config_db: Tables of a SONiC switch that has all other settings, as JSON; see
-            ``chakram.switch.sonic``.
+        config_db: Tables of a SONiC switch, as JSON, which contain all other settings;
+            see ``chakram.switch.sonic``.
     """
 
     name: Annotated[ProfileName, Setting(key="profile")] = "fifo"

@@ -52,7 +52,7 @@ _Interval = Annotated[int, Within(1, MAX_TIME_NS), Setting(above=0)]
 
 
 class _Checked:
-    """Base of settings, which refuses values out of bounds with a ``ValueError``."""
+    """Base class of settings. It raises a ``ValueError`` for values out of bounds."""
 
     __slots__ = ()
 
@@ -183,7 +183,7 @@ class PortSettings:
             strict priority over the others, the highest class first.
         wred: Marking of packets; None for no marks.
         pause: Priority flow control.
-        watchdog: Its watchdog, or None.
+        watchdog: Watchdog of the port's queues, or None.
     """
 
     ingress: tuple[BufferLimit, ...]

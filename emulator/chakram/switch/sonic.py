@@ -1,9 +1,10 @@
 """Reader of the configuration of a SONiC switch, ``config_db.json``.
 
 It converts buffers, WRED, queues, DSCPs, priority flow control and its watchdog to
-settings of the model, and ignores the rest. In the model, the traffic class, queue,
-priority group and priority of a lossless class have the same number, as in SONiC's own
-templates. The reader rejects configurations with other mappings.
+settings of the model, and ignores all other tables and fields. In the model, the
+traffic class, queue, priority group and priority of a lossless class have the same
+number, as in SONiC's own templates. The reader rejects configurations with other
+mappings.
 
 Source: the schema of SONiC's CONFIG_DB (sonic-swss, ``doc/swss-schema.md``).
 """
@@ -68,7 +69,7 @@ _MTU = 9216
 _MS_NS = 10**6
 _POLL_MS = 100
 _MAX_PORTS = 1024
-_PROBABILITY = 100  # maximum of WRED, in percent
+_PROBABILITY = 100  # maximum WRED probability, in percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ def parse_config_db(data: bytes, *, where: str) -> Mapping[str, Any]:
     """Return the tables in a ``config_db.json``.
 
     Raises:
-        ConfigError: If it is not a JSON object.
+        ConfigError: If the document is not a JSON object.
     """
     hint = f"use the {CONFIG_DB} of a SONiC switch"
     tables = parse_json(data, where, error=ConfigError, hint=hint)
@@ -158,7 +159,7 @@ def checked_tables(tables: Mapping[str, Any], *, where: str) -> ConfigTables:
 
 
 def stretched_watchdog(tables: Mapping[str, Any], factor: int) -> dict[str, Any]:
-    """Return tables with the times of the watchdog multiplied by *factor*."""
+    """Return tables with the watchdog times multiplied by *factor*."""
     if "PFC_WD" not in tables:
         return dict(tables)
     rows = {
