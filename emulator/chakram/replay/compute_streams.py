@@ -39,7 +39,7 @@ class ComputeStreams:
         return False
 
     def release(self, stream: int | None) -> tuple[int, int] | None:
-        """End the operation on *stream*, and return (index, ready time) of the next.
+        """End an operation on *stream*. Return (index, ready time) of the next one.
 
         Return None if no operation waits. The stream is then free.
         """

@@ -1,4 +1,4 @@
-"""Receiver credits: a sender may send only so many messages without a grant.
+"""Receiver credits: the number of messages that a sender may send without a grant.
 
 A receiver grants a message only after it has started the collective of the message,
 even if the message arrived earlier. A late rank therefore delays its senders, as with
@@ -74,7 +74,7 @@ class Credits:
         return qpn in self._data_of
 
     def holds(self, flow: Flow) -> bool:
-        """Use a credit for a message. Without one, keep it and return True."""
+        """Use a credit for a message, or keep the message and return True."""
         qpn = flow.pair.qpn
         left = self._left.get(qpn)
         if left is None:
@@ -103,7 +103,7 @@ class Credits:
         return Flow(self._by_qpn[grant], self._number)
 
     def waiting_for(self) -> list[str]:
-        """Return the number of messages that each peer has not granted, as clauses."""
+        """Describe how many messages each peer has not granted, one clause per peer."""
         return [
             f"delays {len(held)} message(s) until rank {self._peer_of[qpn]} grants them"
             for qpn, held in self._held.items()

@@ -67,7 +67,7 @@ class Endpoint:
     """A port's engine and the replays of its ranks.
 
     Args:
-        port: The port.
+        port: Port that the endpoint uses.
         ranks: All ranks that the plan places on the port in this process.
         transport: Settings of the queue pairs.
         settings: Iterations, faults, seed.
@@ -75,13 +75,13 @@ class Endpoint:
         line: Shared link of the port, if other processes also send through the port.
         engine: Engine of the port, without queue pairs; None: an engine for sockets.
         has_arrivals: Whether to record when messages are complete at the receiver. In
-            virtual time, the rows of flows already contain this.
+            virtual time, the rows of flows already contain this time.
 
     Attributes:
-        port: The port.
+        port: Port that the endpoint uses.
         engine: The port's engine.
         destinations: (address, UDP port) by ``Burst.destination``.
-        records: Rows since the caller last took them.
+        records: Rows recorded since the caller last took them.
         replays: One replay per rank.
         local_pairs: Queue pairs whose messages stay within the host.
         dscps: DSCP of data by QPN, for queue pairs with a separate traffic class.
@@ -160,8 +160,8 @@ class Endpoint:
         # Replays that the run waits for, which excludes background jobs.
         self._awaited: list[Replay] = []
         self._pair_of_qpn: dict[int, Pair] = {}
-        # Both lists are by place of the pair. For pairs within the host, the queue pair
-        # is None.
+        # The place of a pair is its index in both lists. For pairs within the host, the
+        # queue pair is None.
         self._replay_of_place: list[Replay] = []
         self._queue_pairs: list[QueuePair | None] = []
         # Empty if every message uses a single queue pair unchanged.
@@ -252,15 +252,15 @@ class Endpoint:
         remote_memory: tuple[int, int] = (0, 0),
         memory: MemoryRegion | None = None,
     ) -> None:
-        """Add a queue pair that belongs to no rank, for example to a peer's NIC.
+        """Add a queue pair without a rank, for example a connection to a peer's NIC.
 
         Post its messages through `engine`, and take its events from `events`. Call this
         before the port is opened.
 
         Args:
             pair: Numbers of the queue pair. Its group and peer rank are ignored.
-            transport: Settings of the queue pair, except congestion control, which is
-                that of the port.
+            transport: Settings of the queue pair, except congestion control. The
+                congestion control of the port applies.
             remote_memory: Remote address and key for WRITEs.
             memory: Memory that stores received data; None: data are discarded.
 
@@ -315,7 +315,7 @@ class Endpoint:
             self._timer_ns = start_ns
 
     def choose(self, jobs: Collection[str], now_ns: int) -> None:
-        """Begin iterations of these jobs only; empty: of all jobs."""
+        """Begin iterations of *jobs* only. An empty collection means all jobs."""
         for replay in self.replays:
             replay.hold(len(jobs) > 0 and replay.job not in jobs, now_ns)
         self._timer_ns = now_ns
@@ -452,7 +452,7 @@ class Endpoint:
     def iterations_done(self) -> int:
         """Return the number of iterations that every unfinished rank has completed.
 
-        Finished ranks and background ranks count only if there are no others.
+        Finished ranks and background ranks count only if there are no other ranks.
         """
         unfinished = [each for each in self._awaited if not each.finished()]
         return min(

@@ -50,7 +50,7 @@ lookup uses the key of a send, which only has to be unique.
 """
 
 _STEP_BITS = 24
-"""Number of bits for the steps of one collective. The rest of 63 bits is its number."""
+"""Number of bits for the step in a send order. The upper bits hold the collective."""
 
 
 class IncomingMessages:
@@ -84,7 +84,8 @@ class IncomingMessages:
         self._receives = tables.receives
         # Active operations by key.
         self._active: dict[int, ActiveOperation] = {}
-        # Operation of the last message. The next message usually belongs to it, too.
+        # Operation of the last message. The next message usually belongs to the same
+        # operation.
         self._latest: ActiveOperation | None = None
         self._early = EarlyMessages()
         self._strays = 0
@@ -126,7 +127,8 @@ class IncomingMessages:
             total = self._receives[target]
             immediate = (iteration * total + number) & _IMMEDIATE_MASK
             key = -1 - (target << 32 | immediate)
-        # Compiled code would convert arguments of a constructor to Python objects.
+        # Do not pass arguments to the constructor. Compiled code would convert them to
+        # Python objects.
         active = ActiveOperation.__new__(ActiveOperation)
         active.begin(
             index,

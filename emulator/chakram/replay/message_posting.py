@@ -159,7 +159,7 @@ class Posts:
     # Status.
 
     def waiting_for(self) -> list[str]:
-        """Return the number of messages that each peer has not granted, as clauses."""
+        """Describe how many messages each peer has not granted, one clause per peer."""
         return self._credits.waiting_for() if self._credits is not None else []
 
     def _post_own(self, active: ActiveOperation, send: int) -> None:

@@ -97,7 +97,7 @@ def _lanes(transfers: Sequence[LocalTransfer]) -> tuple[list[Lane], list[int]]:
 
 @lru_cache(maxsize=32)
 def rotated_share(how: Algorithm, *, nranks: int, root: int) -> Share | None:
-    """Return the share of all positions, with peers relative to the position.
+    """Return one share for all positions, with peers relative to each position.
 
     Return None if the messages of positions differ by more than a rotation.
     """

@@ -25,7 +25,7 @@ from chakram.roce.constants import NO_IMMEDIATE
 from chakram.roce.events import MessageParts, MessageReceived, SendCompleted
 
 PART_UNIT_BYTES = 128
-"""Message parts are multiples of this size, except at the end, as in NCCL."""
+"""Unit of message parts. Only the end of a message may be smaller, as in NCCL."""
 
 
 @dataclass(slots=True, eq=False)

@@ -151,7 +151,7 @@ class Replay:
         job = settings.of(program.job)
         self.is_background = job.is_background
         self.is_held = False
-        # Idle ranks in the background would repeat forever at one time.
+        # An idle background rank would repeat iterations without end at the same time.
         self._iterations = (
             _ENDLESS
             if job.is_background and not columns.is_idle
@@ -208,7 +208,7 @@ class Replay:
             self._begin_at(start_ns + self._offset_ns)
 
     def hold(self, is_held: bool, now_ns: int) -> None:
-        """Begin no iteration after the current one, or go on at *now_ns*."""
+        """Hold the rank after its current iteration, or resume it at *now_ns*."""
         if is_held == self.is_held:
             return
         self.is_held = is_held
@@ -386,7 +386,7 @@ class Replay:
             self._start_compute(index, ready_ns)
 
     def _done(self, index: int, done_ns: int, takes_no_time: bool = False) -> None:
-        """Release an operation's dependents, or end the iteration after the last."""
+        """Release an operation's dependents. The last operation ends the iteration."""
         self.completed_operations += 1
         self._readiness.done(index, done_ns, takes_no_time)
         if self._readiness.left == 0:
@@ -420,7 +420,7 @@ class Replay:
         expansion = self._expander.expansion(index)
         is_counted = not self._are_barriers[index]
         ready_ns = self._readiness.ready_ns[index]
-        # Without sends, the operation needs no action of the generator, so it starts
+        # Without sends, the operation needs no action by the generator, so it starts
         # when it is ready.
         start_ns = now_ns if expansion.send_pairs else ready_ns
         active = self._arrivals.begin(

@@ -84,7 +84,7 @@ class ActiveOperation:
         start_ns: int,
         is_counted: bool,
     ) -> None:
-        """Start the operation, which has no values before that."""
+        """Start the operation. Its attributes have no values before this call."""
         self.index = index
         self.key = key
         self.first_immediate = first_immediate
@@ -96,7 +96,8 @@ class ActiveOperation:
         if self.first_send:
             self.missing_needs = list(expansion.needs)
         self.messages_left = expansion.messages()
-        # Compiled code makes a bytearray faster from another one than from a number.
+        # Compiled code creates a bytearray faster from another bytearray than from a
+        # number.
         self.marks = _NO_MARK * self.messages_left
         self.ready_ns = ready_ns
         self.start_ns = start_ns

@@ -38,8 +38,8 @@ class Readiness:
         left: Number of operations that are not done.
         end_ns: Latest completion time so far, initially the start.
         ready_ns: Time when each operation may start, as far as known.
-        released_by: For each operation, the dependency that completed last, or the
-            first of several in the program. ``NOTHING``: the start.
+        released_by: For each operation, the dependency that completed last. If several
+            completed last, the first of them in the program. ``NOTHING``: the start.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Readiness:
         for index, each in enumerate(successors):
             self._first_successor[index + 1] = self._first_successor[index] + len(each)
         self._successors = array("i", (*(at for each in successors for at in each), 0))
-        # Places of ready operations that are no roots, as a heap. Roots are taken from
+        # Places of ready operations that are not roots, as a heap. Roots are taken from
         # their list in order.
         self._ready: list[int] = []
         self._next_root = count
@@ -102,7 +102,7 @@ class Readiness:
     def another(self) -> Readiness:
         """Return the progress of another rank with the same dependencies.
 
-        Both share the tables.
+        Both objects share the tables.
         """
         made = Readiness(())
         made._count = self._count

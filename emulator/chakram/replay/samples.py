@@ -169,7 +169,7 @@ class Sampler:
         self._count(rows)
 
     def finish(self, now_ns: int) -> None:
-        """Take the final sample of everything, which without bins is the only one."""
+        """Take the final sample of everything. Without bins, it is the only one."""
         self._sample_ports(now_ns)
         for entry in self._pairs:
             if entry.pair.happenings() != entry.seen:
