@@ -1,4 +1,4 @@
-"""Conversion of the times in records from an agent's clock to the controller's."""
+"""Conversion of times in records from an agent's clock to the controller's clock."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _TIMES: dict[str, tuple[Sequence[str], tuple[str, ...]]] = {
     "queue_pairs": (row_layout.QUEUE_PAIR_FIELDS, ("time_ns",)),
     "ports": (row_layout.PORT_FIELDS, ("time_ns",)),
 }
-"""Columns with times on the agent's clock, by table. The first one is always known."""
+"""Columns with times on the agent's clock, by table. The first is never unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockLine:
-    """A line that converts times of an agent's clock. The default changes nothing.
+    """Linear conversion of times of an agent's clock. The default changes nothing.
 
     Attributes:
-        remote_ns: A time of the agent's clock.
-        offset_ns: How far that clock is ahead at this time.
-        drift: How much further it is ahead for each unit of time of the controller's
-            clock.
+        remote_ns: Time on the agent's clock at which *offset_ns* applies.
+        offset_ns: How far the agent's clock is ahead of the controller's clock at
+            *remote_ns*.
+        drift: Increase of the offset per unit of time on the controller's clock.
     """
 
     remote_ns: int = 0
@@ -62,7 +62,8 @@ class ClockLine:
     ) -> None:
         values = np.frombuffer(table, np.int64).reshape(-1, len(fields))
         anchor = values[:, fields.index(columns[0])]
-        # The agent's clock has counted the drift, too: 36 us in an hour of 100 ppm.
+        # Times on the agent's clock include the drift. Ignoring this would cause an
+        # error of 36 us per hour at 100 ppm.
         slope = self.drift / (1 + self.drift)
         ahead_ns = self.offset_ns + slope * (anchor - self.remote_ns)
         shift = -np.rint(ahead_ns).astype(np.int64)

@@ -81,7 +81,7 @@ DISTRIBUTIONS = (
     "pacing_error",  # delay of a burst relative to its pace
     "generator_lag",  # time that due work waits for the data-plane loop
 )
-"""Names of the other distributions, in addition to completion times, in order."""
+"""Names of the distributions other than completion times, in order of their slots."""
 
 _FIRST_DISTRIBUTION = len(COUNTER_NAMES) + len(OPS) * (FCT_BUCKETS + 1)
 

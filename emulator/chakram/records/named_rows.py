@@ -34,15 +34,15 @@ class OperationTable:
 
     Args:
         plan: Plan of the run.
-        recorded: Numbers of the ranks whose operations have rows. None: all ranks. A
-            collective then consists of the shares of its recorded ranks.
+        recorded: Numbers of the ranks whose operations have rows. A collective consists
+            of the shares of these ranks only. None means all ranks.
 
     Attributes:
         identities: All collectives and point-to-point messages of an iteration.
-        first: By rank number, the number of its first operation.
-        identity_of: By operation number, the index in ``identities``, or -1 for
+        first: Number of each rank's first operation, by rank number.
+        identity_of: Index in ``identities`` by operation number, or -1 for
             computations.
-        ranks: By rank number, the job and the rank in the job.
+        ranks: Job and rank in the job, by rank number.
     """
 
     def __init__(self, plan: Plan, recorded: Container[int] | None = None) -> None:
@@ -130,7 +130,7 @@ class OperationTable:
 
 
 def _key(program: RankProgram, row: int) -> CollectiveKey:
-    """Return the key of the collective or message that an operation is a share of."""
+    """Return the key of the collective or message to which an operation belongs."""
     columns = program.columns
     target, number = columns.targets[row], columns.numbers[row]
     if columns.kinds[row] == COLLECTIVE:

@@ -2,14 +2,14 @@
 
 Definitions for a ``CollectiveRecord``:
 
-* Its *time* lasts from the first start to the last end over the ranks of its group.
-  All times are on the controller's clock (the offsets of the agents' clocks are added).
+* Its *time* lasts from the first start to the last end over the ranks of its group. All
+  times are on the controller's clock (corrected by the offsets of the agents' clocks).
   The time of a point-to-point message begins at the sender's start, because the
-  receiver may wait for a long time.  The time of a barrier begins at the start of the
+  receiver may wait for a long time. The time of a barrier begins at the start of the
   last rank, because no rank can continue before that.
 * Its *critical flow* is the flow that was acknowledged last.
-* Its *generator wait* is how long the data plane delayed due packets of the rank that
-  it delayed most (``chakram.records.collective_assembly``).
+* Its *generator wait* is how long the data plane delayed due packets, at the rank with
+  the longest delay (``chakram.records.collective_assembly``).
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ class CriticalFlow(NamedTuple):
 class CollectiveRecord(NamedTuple):
     """One collective in one iteration, over all its ranks.
 
-    ``shares`` is the number of ranks that reported.  If fewer ranks reported than the
+    ``shares`` is the number of ranks that reported. If fewer ranks reported than the
     identity expects, the run ended too early and ``complete`` is False.
     ``mean_duration_ns`` is the mean time from a rank's start to its end, over all
-    ranks.  nccl-tests reports this value by default.  ``start_spread_ns`` is the last
-    start minus the first start.  ``packets`` counts the packets of its messages once
-    each, and ``retransmitted`` counts retransmissions of these packets.  ``ce`` counts
-    received packets with the mark "congestion experienced".  ``slip_ns`` is the largest
+    ranks. nccl-tests reports this value by default. ``start_spread_ns`` is the last
+    start minus the first start. ``packets`` counts each packet of the messages once,
+    and ``retransmitted`` counts retransmissions of these packets. ``ce`` counts
+    received packets with the mark "congestion experienced". ``slip_ns`` is the largest
     delay of a rank's start after its recorded time, if the job follows recorded times.
     ``wrong`` counts received packets with a wrong payload.
     """
@@ -135,7 +135,7 @@ class CollectiveRecord(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is measured and complete, and no barrier, which has no size."""
+        """Whether it is measured, complete and not a barrier. Barriers have no size."""
         is_barrier = self.identity.op is CollectiveOp.BARRIER
         return self.measured and self.complete and not is_barrier
 
