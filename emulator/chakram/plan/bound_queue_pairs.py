@@ -1,8 +1,8 @@
-"""Ends of queue pairs on RDMA NICs, which are known only after the NIC has made them.
+"""Ends of queue pairs on RDMA NICs, known only after the NIC has created them.
 
 A plan numbers queue pairs, but the driver of a NIC chooses their numbers, memory and
-keys.  Agents therefore return what they made.  The controller gives it to the agents of
-the other ends, which then connect.
+keys. Agents therefore return the ends that they created. The controller sends each end
+to the agent of the opposite end, which then connects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chakram.plan.transport import TransportPlan
 
 VERBS = "verbs:"
-"""Prefix of the specification of a port on an RDMA NIC; the device follows."""
+"""Prefix of the specification of a port on an RDMA NIC. The device name follows."""
 
 _Index = Annotated[int, Within(0, 2**31 - 1)]
 
@@ -35,7 +35,7 @@ class BoundQueuePair:
     Attributes:
         port: Number of the port in the plan.
         qpn: Number of the queue pair in the plan.
-        device_qpn: Number that the NIC chose.
+        device_qpn: Queue pair number that the NIC chose.
         address: Start of the memory to which the peer writes.
         key: Key of that memory.
         slot_bytes: Size of a slot of that memory, which limits a single WRITE.
@@ -77,7 +77,7 @@ class Bindings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The remote ends of an agent's queue pairs, to connect them."""
+    """The remote ends to which an agent connects its queue pairs."""
 
     peers: Annotated[tuple[BoundPeer, ...], AtMost(1 << 22)] = ()
 
@@ -88,7 +88,7 @@ def is_verbs(port: PortPlan) -> bool:
 
 
 def as_sockets(port: PortPlan) -> PortPlan:
-    """Return a port with sockets at the same address, if it is on an RDMA NIC.
+    """Replace a port on an RDMA NIC by a port with sockets at the same address.
 
     The NIC takes the packets of UDP port 4791, so sockets use the next port.
     """
@@ -135,10 +135,10 @@ def peers_of(plan: AgentPlan, bound: Iterable[BoundQueuePair]) -> Peers:
 def payload_slots(
     ranks: Iterable[RankPlan], transport: TransportPlan, settings: RunSettings
 ) -> int:
-    """Return the slots per queue pair to verify WRITEs; 0: they cannot be verified.
+    """Return how many slots per queue pair verify WRITEs; 0: they cannot be verified.
 
-    Credits prevent that a slot is overwritten before it has been verified.
-    Point-to-point messages have none.
+    Credits prevent a slot from being overwritten before it has been verified.
+    Point-to-point messages have no credits.
     """
     if transport.verify_every == 0 or transport.verb != "write":
         return 0

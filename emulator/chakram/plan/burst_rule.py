@@ -1,4 +1,4 @@
-"""Default burst size, window and ACK interval, where the experiment sets none.
+"""Default burst size, window and ACK interval, if the experiment sets none.
 
 On real switches a burst should be short, because it arrives at a queue at line rate. It
 lasts at most 15 us at the port's rate. It has at least two packets, since single

@@ -162,6 +162,6 @@ def job_alone(plan: Plan, job: str) -> Plan:
 
 
 def settings_alone(settings: RunSettings, job: str) -> RunSettings:
-    """Return the settings of a job that runs alone: no offset, not in background."""
+    """Return the settings of a job that runs alone in the foreground, at offset 0."""
     own = replace(settings.of(job), offset_ns=0, is_background=False)
     return replace(settings, jobs=() if own == JobSettings(job=job) else (own,))

@@ -1,4 +1,4 @@
-"""Queue pairs of plans with millions of them, which take 50 bytes instead of 450.
+"""Compact queue pairs for plans with millions, at 50 bytes each instead of 450.
 
 A queue pair is a row of numbers. Its two ends become objects each time they are read.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 PACKED_FROM = 1 << 18
-"""Number of ends of a plan from which they are packed."""
+"""Number of queue pair ends from which a plan packs them."""
 
 _NO_RATE = -1
 
@@ -28,7 +28,8 @@ class JobQueuePairs:
     """The queue pairs of one job.
 
     Attributes:
-        has_local_rates: Whether messages of any of them stay within a host.
+        has_local_rates: Whether messages of any of these queue pairs stay within a
+            host.
 
     Args:
         ports: Port of each rank.
@@ -47,7 +48,8 @@ class JobQueuePairs:
         self._index = array("H")
         self._source_port = array("H")
         self._rates_bps = array("q")
-        # Of both ends: those of the lower rank, then those of the higher rank.
+        # Values of both ends of each queue pair: the lower rank's, then the higher
+        # rank's.
         self._ranks = array("I")
         self._qpns = array("I")
         self._psns = array("I")
@@ -70,7 +72,7 @@ class JobQueuePairs:
         source_port: int,
         local_rate_bps: int | None,
     ) -> None:
-        """Add a queue pair; tuples have the values of the lower rank first."""
+        """Add a queue pair. Each tuple contains the value of the lower rank first."""
         number = self._numbers.get(group)
         if number is None:
             number = self._numbers[group] = len(self._groups)
@@ -96,7 +98,7 @@ class JobQueuePairs:
         return RankQueuePairs(self, self._ends_of.get(rank, array("I")))
 
     def end(self, number: int) -> QueuePairPlan:
-        """Return one end: twice the number of its queue pair, plus 1 if higher."""
+        """Return end *number*: twice the pair's index, plus 1 for the higher rank."""
         pair, other = number >> 1, number ^ 1
         peer = self._ranks[other]
         port = self._ports[peer]
@@ -121,7 +123,7 @@ class JobQueuePairs:
 
 
 class RankQueuePairs(Sequence[QueuePairPlan]):
-    """The queue pairs of one rank, equal to a tuple of them.
+    """The queue pairs of one rank. The sequence equals a tuple of the same elements.
 
     Args:
         job: Queue pairs of the job.

@@ -67,8 +67,8 @@ class PacketFault:
     """One fault, which applies at every port with matching packets.
 
     A fault without `nth` affects packets at random. The value None for job, ranks,
-    group, channel or queue pair matches any. If a packet has no payload, the flipped
-    bit is always in its headers.
+    group, channel or queue pair matches any value. If a packet has no payload, the
+    flipped bit is always in its headers.
 
     Raises:
         ValueError: If a value is out of bounds, or values contradict each other.

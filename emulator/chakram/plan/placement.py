@@ -71,8 +71,9 @@ def named_ports(
     """Return the indices of ports given by number or by name.
 
     A name is the name of a host in the topology, or the name of an agent. The name of
-    an agent means all its ports. Ports of one host begin with its name and a colon, so
-    a simulation, whose ports share one agent, finds them, too.
+    an agent means all ports of the agent. The port names of a host begin with the
+    host's name and a colon. The name of a host therefore also works in simulations,
+    where all ports share one agent.
 
     Raises:
         PlanError: If a port does not exist or occurs twice.
@@ -120,8 +121,8 @@ class PlacementOptions:
         pattern: Order in which ports are taken, one of ``PATTERNS``.
         ports: Numbers or names of the ports that may be taken, in order. None means all
             ports that no earlier job uses.
-        local_rate_bps: Rate of messages between ranks of one host. 0 means that they
-            take no time, None that they go through the ports.
+        local_rate_bps: Rate of messages between ranks of one host. 0 means that these
+            messages take no time. None means that they go through the ports.
     """
 
     order: tuple[int, ...] | None = None

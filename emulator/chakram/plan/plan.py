@@ -151,7 +151,8 @@ class RunSettings:
     def with_iterations(self, warmup: int | None, measured: int | None) -> RunSettings:
         """Return these settings with other iteration counts. None keeps a count.
 
-        All jobs get the number of measured iterations, but keep their own otherwise.
+        All jobs get the *measured* number of measured iterations. If it is None, each
+        job keeps its number.
         """
         more = 0 if warmup is None else warmup - self.warmup
         return replace(

@@ -1,6 +1,6 @@
 """The ports of a plan.
 
-Readers of run directories need ports, but not the rest of a plan.
+Readers of run directories need only this part of a plan.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class PortPlan:
 
     ``open`` is a port specification such as ``udp:eth0`` or ``memory:``. ``netns`` is
     the path of the network namespace in which the port is opened (None: the agent's
-    namespace). ``rate_bps`` None means unlimited. ``host`` is the port's name in the
-    topology.
+    namespace). A ``rate_bps`` of None means unlimited. ``host`` is the port's name in
+    the topology.
     """
 
     number: int

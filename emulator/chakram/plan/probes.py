@@ -35,7 +35,7 @@ class ProbeEvent(IntEnum):
     REFUSED = 2
     """The sender's kernel rejected the packets; the value is its error number."""
     TOO_BIG = 3
-    """An ICMP error reported that they are too big; the value is the MTU there."""
+    """An ICMP error reported that the packets are too big; the value is its MTU."""
     UNREACHABLE = 4
     """An ICMP error reported that there is no route; the value is the error number."""
     DROPPED = 5

@@ -240,7 +240,7 @@ class _SourcePorts:
         pair numbers. Flows therefore keep their paths if the number of processes
         changes, unless a port is divided.
 
-        The result is the same from both ends. Source ports are numbered from 0. The
+        The result is the same at both ends. Source ports are numbered from 0. The
         remainder modulo (shards of one port x shards of the other) identifies both
         shards.
         """
@@ -388,7 +388,7 @@ def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, 
                     "give the group another name",
                 )
             known = members.setdefault(group.name, group.ranks)
-            # Members share their group, whose ranks may be tens of thousands.
+            # Members share one sequence of ranks, which may contain tens of thousands.
             if known is group.ranks and id(known) in complete:
                 continue
             if known != group.ranks:
@@ -429,7 +429,7 @@ def flow_label_port(qpn: int, remote_qpn: int) -> int:
 
 
 def source_port_of(qpn: int, remote_qpn: int) -> int:
-    """Return the UDP source port of a queue pair, the same from both ends.
+    """Return the UDP source port of a queue pair, which is the same at both ends.
 
     The result is the port that adapters choose, mapped to a port that has a socket.
     """

@@ -44,7 +44,7 @@ def counted_as_a_whole(
 ) -> frozenset[int]:
     """Return the ports where a fault counts packets of more than one rank.
 
-    Such a count cannot be divided between shards, so neither can the port.
+    Such a count cannot be divided between shards, so the port cannot be divided either.
     """
     whole: set[int] = set()
     for fault in faults:
