@@ -130,8 +130,7 @@ class Account:
         return shared_bytes if shared_bytes > 0 else 0
 
     def room_for(self, size_bytes: int) -> int:
-        """Return whether more bytes fit: ``FITS``, ``NEEDS_HEADROOM`` or
-        ``REFUSED``."""
+        """Return ``FITS``, ``NEEDS_HEADROOM`` or ``REFUSED`` for *size_bytes* more."""
         after = self.used_bytes + size_bytes - self._reserved_bytes
         if after <= 0:
             return _FITS
