@@ -187,8 +187,9 @@ class SegmentParser:
     ) -> int:
         """Return how many packets from *offset* on repeat the packet before *offset*.
 
-        Each has *size* bytes and ends at *end* at the latest. It has the BTH of the
-        packet before it, except for the next PSN, and requests no ACK.
+        Each repeated packet has *size* bytes and ends at *end* at the latest. Its BTH
+        equals that of the packet before it, except that the PSN is the next one. It
+        requests no ACK.
         """
         count = 0
         psn = self.psn

@@ -44,7 +44,7 @@ class FaultRule:
     """A fault, and the queue pairs of one port that it applies to.
 
     Attributes:
-        fault: The fault.
+        fault: Definition of the fault.
         qpns: Queue pairs of the port; None: all.
         index: Index among the faults of the run; None: not listed there.
         disturbed: Number of packets that the fault has disturbed, counted by the port.
@@ -87,7 +87,7 @@ class Hit(NamedTuple):
     """A rule that hits a packet.
 
     Attributes:
-        rule: The rule.
+        rule: Rule that hits the packet.
         number: Number of the packet (see ``packet_number``).
     """
 
@@ -101,8 +101,8 @@ class PacketFaults:
     If several rules hit a packet, the first one applies. All of them count the packet.
 
     Args:
-        rules: The rules.
-        seed: Seed of their draws.
+        rules: Fault rules, in order of precedence.
+        seed: Seed of the random draws of all rules.
         first_psns: First PSN of data and first PSN of responses, by queue pair. Each
             run chooses them at random, so draws depend only on the distance from them.
     """

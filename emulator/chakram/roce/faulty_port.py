@@ -4,9 +4,9 @@ Fault rules apply between the network and the queue pairs. Arriving packets pass
 rules first, and departing packets pass them last. Queue pairs and pacing work as in a
 `PortEngine`. Ports without faults use that class, so they have no extra cost.
 
-When the rules process a departing packet, it has already left the queue pair and
-occupied the link. The effects of the rules, and any wait for room in the socket, come
-later.
+A departing packet has already left the queue pair and occupied the link when the rules
+process it. The effects of the rules come later, as does any wait for room in the
+socket.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ class FaultyPort(PortEngine):
     def _disturb(
         self, packets: _Packets, is_sent: bool, count: int, now_ns: int
     ) -> bool:
-        """Apply the rules to *count* packets, and return whether any has an effect."""
+        """Apply the rules to *count* packets. Return whether any rule has an effect."""
         describe, forward, hold, corrupt, refuse = packets
         faults = self._at_send if is_sent else self._at_receive
         verdicts = [faults.judge(*describe(position)) for position in range(count)]

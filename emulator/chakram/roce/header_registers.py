@@ -115,7 +115,7 @@ class HeaderRegisters:
         """Return the CRC register of a packet of *burst*, before AckReq and PSN.
 
         Args:
-            burst: Identifies the flow.
+            burst: Burst of the packet, which identifies the flow.
             opcode: First byte of the packet.
             flags: Second byte of the packet.
             length: Length of the packet, from the BTH to the end of the ICRC.

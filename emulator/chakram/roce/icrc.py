@@ -198,7 +198,7 @@ def masked_headers(
             set.
 
     Raises:
-        ValueError: If the addresses are not of one IP version.
+        ValueError: If the addresses differ in IP version.
     """
     udp_bytes = udp_payload_bytes + 8
     udp = struct.pack(">HHHH", source_port, udp_port, udp_bytes, 0xFFFF)
@@ -232,7 +232,8 @@ def ip_icrc(packet: bytes) -> bytes:
     """Return the correct ICRC of the IP packet *packet*.
 
     Args:
-        packet: From the IP header to the end of the ICRC, whose value is ignored.
+        packet: Bytes from the IP header to the end of the ICRC. The value of the ICRC
+            is ignored.
 
     Raises:
         PacketError: If the packet is not UDP over IPv4 or IPv6, is a fragment, has IPv6

@@ -79,7 +79,7 @@ class Message(MessageParts):
 
         Args:
             again: Number of retransmissions among these packets.
-            now_ns: The time.
+            now_ns: Time at which the packets leave.
             rate_bps: Rate that congestion control allows; 0: no limit.
             cnps: Number of CNPs of the queue pair so far.
         """

@@ -42,7 +42,7 @@ class ContentsEncoder:
     """
 
     def __init__(self, *, local_address: str) -> None:
-        """Encode packets sent from *local_address*, an IPv4 or IPv6 address."""
+        """Create an encoder of packets from an IPv4 or IPv6 *local_address*."""
         self._local = ip_address(local_address).packed
         self._destinations: dict[int, tuple[bytes, int]] = {}
         self._is_numbered = True

@@ -6,10 +6,10 @@ bytes take at the rate of the port. If the data plane is late, the port catches 
 most *burst_bound_ns* of the lost time. An idle link accumulates no credit. In any time
 T, the port thus sends at most rate x (T + burst bound), plus one burst.
 
-With *saves_up*, the link has that much credit after an idle time, too. Use this for a
-port followed by a queue that enforces the rate per packet, like the send queue of a
-NIC. The wire behind the queue cannot catch up on a late burst, but no burst is late
-while the queue is not empty.
+With *saves_up*, the link also has a credit of *burst_bound_ns* after an idle time. Use
+this for a port followed by a queue that enforces the rate per packet, like the send
+queue of a NIC. The wire behind the queue cannot catch up on a late burst, but no burst
+is late while the queue is not empty.
 
 If the data plane is too slow, link time is lost. A burst that is offered at *now* was
 due at the later of two times:
@@ -17,9 +17,9 @@ due at the later of two times:
 * when the link became free
 * the time since which there has always been something to send
 
-The port catches up on delays up to the burst bound. The rest, ``now - burst_bound_ns -
-due`` if positive, is lost because of the data plane, not because of window, rate or
-port.
+The port catches up on delays up to the burst bound. The remaining delay, ``now -
+burst_bound_ns - due`` if positive, is lost because of the data plane, not because of
+the window, rate or port.
 
 The lost time is added to ``generator_wait_ns`` of the port. It is also added to each
 message that was ready to send, for the part of the time that it was ready
@@ -93,7 +93,7 @@ class Line:
         self.generator_wait_ns = 0
 
     def demand(self, since_ns: int) -> None:
-        """Record that there is something to send since *since_ns*, after a pause."""
+        """Record that there has again been something to send since *since_ns*."""
         self._busy_since_ns = since_ns
 
     def pause(self, now_ns: int) -> None:
@@ -226,7 +226,7 @@ class Pace:
         self._since_ns = 0
 
     def demand(self, since_ns: int) -> None:
-        """Record that there is something to send since *since_ns*, after a pause."""
+        """Record that there has again been something to send since *since_ns*."""
         self._since_ns = since_ns
 
     def ready_ns(self) -> int:

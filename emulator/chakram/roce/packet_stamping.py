@@ -108,9 +108,9 @@ class Stamper:
         self._identification = identification_table(8 + _BTH_SHARED)
         self._byte_table = BYTE_TABLE
         self._advance = advance_tables()
-        # Covers AckReq, PSN and a payload of one path MTU.
+        # Tables for the bytes from AckReq to the end of a payload of one path MTU.
         self._stride = stride_tables(_BTH - _BTH_SHARED + path_mtu)
-        # By payload length without pad; -1: not computed yet.
+        # Residues by payload length without pad; -1: not computed yet.
         self._residues = array("q", (-1 for _ in range(path_mtu + 1)))
         self._pattern = pattern_bytes(path_mtu)
 

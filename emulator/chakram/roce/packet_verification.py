@@ -239,7 +239,7 @@ class PacketVerifier:
         self._stride = stride_tables(_BTH - _SHARED + path_mtu)
         self._identifications = identification_table(8 + _SHARED)
         self._late_identifications = identification_table(8 + _BTH + path_mtu)
-        # By payload length without pad; -1: not computed yet.
+        # Residues by payload length without pad; -1: not computed yet.
         self._residues = array("q", (-1 for _ in range(path_mtu + 1)))
         # State of the receive: identification and position of the last data packet with
         # a right ICRC, and the identification step from packet to packet.
@@ -354,17 +354,18 @@ class PacketVerifier:
     ) -> int:
         """Return how many of *count* packets are certainly intact.
 
-        They must repeat a packet that was judged (`SegmentParser.repetitions`), and
-        have full payloads without extended headers. Judge the first other one.
+        The packets must repeat a packet that was judged (`SegmentParser.repetitions`),
+        and have full payloads without extended headers. The caller must judge the next
+        packet.
 
         Args:
             data: Buffer that contains the packets.
-            offset: Start of the first one in *data*.
-            size: Length of each.
+            offset: Start of the first packet in *data*.
+            size: Length of each packet.
             count: Number of packets.
             flow: Cache of the destination queue pair.
             opcode: Opcode of the packets.
-            position: Index of the first one in the receive.
+            position: Index of the first packet in the receive.
         """
         path_mtu = self._path_mtu
         if not flow.is_pattern or size != _BTH + path_mtu + _ICRC:

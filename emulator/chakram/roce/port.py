@@ -32,7 +32,7 @@ _columns = row_reader(PortStatistics)
 class PortEngine:
     """The queue pairs of one port, without I/O and without a clock.
 
-    Drive it like a queue pair, with *now_ns* from one monotonic clock. After
+    Drive the port like a queue pair, with *now_ns* from one monotonic clock. After
     `post_send`, `receive_burst`, `receive_datagrams` and `handle_timers`, call
     `next_burst` until it returns None, then `next_event` until it returns None. Call
     `next_burst` again at `next_wakeup_ns`.
@@ -107,11 +107,11 @@ class PortEngine:
         """Add *queue_pair*, which from now on only the port may drive.
 
         Args:
-            queue_pair: The queue pair.
+            queue_pair: Queue pair to add.
             send_order: Message order that it shares with other queue pairs, or None.
 
         Raises:
-            ValueError: If its QPN is already in use.
+            ValueError: If the QPN of the queue pair is already in use.
         """
         self._queue_pairs.add(queue_pair)
         queue_pair.redirect_events(self._events)
@@ -271,7 +271,7 @@ class PortEngine:
             data: Whether data is paused.
             answers: Whether ACKs, NAKs and CNPs are paused.
             until_ns: End of the pause, unless a later call changes it.
-            now_ns: The time.
+            now_ns: Current time.
         """
         self._scheduler.pause(data, answers, until_ns, now_ns)
 
@@ -318,14 +318,14 @@ class PortEngine:
     ) -> None:
         """Receive *count* packets (None: the rest) of a peer's *burst* from *first* on.
 
-        If the network dropped packets, call this for the remaining parts.
+        If the network dropped packets, call this for each remaining part of the burst.
 
         Args:
             burst: Burst of another `PortEngine`, which is not changed.
             now_ns: When the packets arrive.
             first: Position of the first packet in the burst.
-            count: Number of packets; None: the rest.
-            ce: How many of them are marked "congestion experienced".
+            count: Number of packets; None: all packets from *first* on.
+            ce: How many of these packets are marked "congestion experienced".
         """
         packets = burst.count - first if count is None else count
         self._receiver.receive_burst(burst, now_ns, first, packets, ce)
@@ -388,7 +388,7 @@ class PortEngine:
         )
 
     def is_foreign(self, qpn: int, high: int, low: int) -> bool:
-        """Return whether queue pair *qpn* exists but rejects packets from that address.
+        """Return whether queue pair *qpn* exists but rejects packets from an address.
 
         The address has the format of `QueuePair.bind_to`.
         """

@@ -220,10 +220,7 @@ class QueuePair:
         self.ready_entry_ns = _NEVER
 
     def redirect_events(self, events: Fifo) -> None:
-        """Report to *events*, a port's queue, from now on.
-
-        Pending events move there.
-        """
+        """Report events to *events*, a port's queue. Pending events move there."""
         while self._events.count:
             events.append(self._events.take())
         self._events = events
@@ -301,7 +298,7 @@ class QueuePair:
             message_id: Immediate data, 32 bits, which the `MessageReceived` of the peer
                 reports, or `NO_IMMEDIATE`.
             size_bytes: Size of the payload. 0 is valid and takes one packet.
-            now_ns: The time.
+            now_ns: Current time.
             contents: Payload bytes; None: a pattern, which costs less to send.
             remote_offset: Target of a WRITE, relative to the *remote_address* of the
                 queue pair.
@@ -353,7 +350,7 @@ class QueuePair:
         )
 
     def unacknowledged_bytes(self) -> int:
-        """Return the payload in flight."""
+        """Return how many payload bytes are in flight."""
         return self.requester.unacknowledged_bytes()
 
     def unfinished_messages(self) -> int:

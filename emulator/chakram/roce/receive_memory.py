@@ -24,11 +24,11 @@ _TOO_LONG = (int(NakCode.INVALID_REQUEST), "a SEND is longer than the posted rec
 class MemoryRegion:
     """The memory of one queue pair.
 
-    Unlike in verbs, a WRITE with immediate data consumes no posted receive. It is
-    reported without one.
+    A WRITE with immediate data consumes no posted receive, unlike in verbs. It is
+    reported even if no receive is posted.
 
     Attributes:
-        buffer: The bytes.
+        buffer: Bytes of the memory.
         address: Virtual address of the first byte, which the peer uses.
         key: Remote key that a WRITE of the peer must carry.
     """
@@ -55,7 +55,7 @@ class MemoryRegion:
         self._end = 0
 
     def post_receive(self, offset: int, size_bytes: int) -> None:
-        """Post a receive at *offset*, to be used after those already posted.
+        """Post a receive at *offset*, for use after the receives already posted.
 
         Raises:
             ValueError: If the receive is not inside the memory.

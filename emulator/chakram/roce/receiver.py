@@ -75,7 +75,7 @@ class Receiver:
 
         Args:
             queue_pairs: Queue pairs of the port.
-            scheduler: Updated after packets have arrived for a queue pair.
+            scheduler: Scheduler to update after packets have arrived for a queue pair.
             verifier: Verifies packets that arrive as bytes; None: they are not
                 verified.
         """
@@ -233,10 +233,10 @@ class Receiver:
         source_port: int,
         position: int,
     ) -> int:
-        """Add packets that repeat the last one to its run, and return how many.
+        """Add packets that repeat the last packet to its run. Return their number.
 
-        Most packets of long messages do. To handle all of them at once takes a third of
-        the time.
+        Most packets of long messages repeat the packet before. Handling all repetitions
+        at once takes a third of the time.
         """
         count = self._parser.repetitions(buffer, offset, size, length)
         verifier, flow = self._verifier, queue_pair.flow
@@ -257,7 +257,7 @@ class Receiver:
         return queue_pair is not None and not queue_pair.takes_from(high, low)
 
     def _addressed(self, qpn: int, high: int, low: int) -> QueuePair | None:
-        """Return queue pair *qpn* if it accepts packets from that address, or None.
+        """Return queue pair *qpn* if it accepts packets from an address, or None.
 
         All packets of one receive come from one address. Therefore this is called once
         per receive, and again when the queue pair changes.
@@ -363,9 +363,9 @@ class Receiver:
     ) -> bool:
         """Return whether the last parsed packet is accepted after verification.
 
-        Only one packet in `PacketVerifier.every` is verified. The others are accepted.
-        Like a NIC, it accepts a packet with a correct ICRC and a wrong payload. It
-        is also counted, because the check exists to find wrong payloads.
+        Only one packet in `PacketVerifier.every` is verified. All other packets are
+        accepted. A packet with a correct ICRC and a wrong payload is accepted, as in a
+        NIC. The receiver counts it, because the check exists to find wrong payloads.
         """
         verifier = self._verifier
         flow = queue_pair.flow

@@ -727,7 +727,7 @@ class Requester:
         self._events.append(failed)
 
     def unacknowledged_bytes(self) -> int:
-        """Return the payload in flight."""
+        """Return how many payload bytes are in flight."""
         return self._next_byte - self._unacknowledged_byte
 
     def unfinished_messages(self) -> int:
@@ -827,7 +827,7 @@ class Requester:
         self.retries.timeout_ns = _NEVER
 
     def _leap(self) -> None:
-        """Continue beyond the peer's window, with the missing packets sent."""
+        """Continue beyond the peer's window after sending the missing packets."""
         self._hole_end = -1
         self._most_outstanding = _MAX_OUTSTANDING
         if self._next >= self._resume:

@@ -221,7 +221,7 @@ class Responder:
         self._early_last_psn = -1
         # Whether reordering, not loss, caused the pending NAK.
         self._nak_is_reordering = False
-        # Why the queue pair is in the error state, as a clause; None: it is not.
+        # Why the queue pair is in the error state, as a clause; None: no error.
         self.failure: str | None = None
         self.packets_received = 0
         self.bytes_received = 0
@@ -276,7 +276,7 @@ class Responder:
             immediate: Immediate data if *is_last*; -1: none.
             ack_request: Whether any of the packets requests an ACK.
             ce: How many of the packets are marked "congestion experienced".
-            now_ns: The time.
+            now_ns: Current time.
         """
         if self.failure is not None:
             return
@@ -503,9 +503,9 @@ class Responder:
 
         Args:
             psn: PSN of the packet.
-            ce: 1 if it is marked "congestion experienced", otherwise 0.
-            now_ns: The time.
-            problem: Why it is not supported, as a clause.
+            ce: 1 if the packet is marked "congestion experienced", otherwise 0.
+            now_ns: Current time.
+            problem: Why the packet is not supported, as a clause.
             syndrome: AETH syndrome of the NAK.
         """
         if self.failure is not None:
@@ -663,10 +663,10 @@ class Responder:
             if is_beyond:
                 self._early_last_psn = last_psn
             return
-        # If this is true, the requested packet has arrived, followed by a new packet
-        # instead of the dropped early packets. The sender has thus not gone back. The
-        # requested packet was only late, and the packet that is missing now has already
-        # arrived once.
+        # If the following condition is true, the requested packet has arrived, followed
+        # by a new packet instead of the dropped early packets. The sender has thus not
+        # gone back. The requested packet was only late, and the packet that is missing
+        # now has already arrived once.
         is_reordering = is_beyond and self._expected_psn == self._early_first_psn
         if not is_reordering:
             self._asked_psn = -1

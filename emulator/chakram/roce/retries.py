@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 """Retransmissions of a requester: reasons, limits and waiting times.
 
-Retries count while there is no progress, and any progress resets the count. The limit
-is on consecutive timeouts, or on consecutive NAKs for the same packet.
-Receiver-not-ready NAKs have a separate count.
+Retries are counted until there is progress, which resets the count. The limit is on
+consecutive timeouts, or on consecutive NAKs for the same packet. Receiver-not-ready
+NAKs have a separate count.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Scheduler:
         # The burst that `peek_burst` returned last, and its queue pair.
         self._offered: Burst | None = None
         self._offered_queue_pair: QueuePair | None = None
-        # Whether the last burst was one of data.
+        # Whether the last burst contained data.
         self._sent_data = False
         self.short_data_leads = False
         self.packets_sent = 0
@@ -138,10 +138,11 @@ class Scheduler:
         """Update whether and when a queue pair may send, after any change to it.
 
         Args:
-            queue_pair: The queue pair.
-            since_ns: Time from which the queue pair may send, if it may send now. It is
-                before *now_ns* if the timer that made it ready is handled late.
-            now_ns: The time.
+            queue_pair: Queue pair to update.
+            since_ns: Time from which the queue pair may send, if it may send now. This
+                time is before *now_ns* if the timer that made the queue pair ready is
+                handled late.
+            now_ns: Current time.
         """
         is_busy = self._answering.count + self._turns.ring.count > 0
         ready_ns = _NEVER if queue_pair.is_in_ring else queue_pair.requester.ready_ns()
@@ -440,7 +441,7 @@ class Scheduler:
         self.pacing_errors.add(now_ns - due_ns)
 
     def _credit_wait(self, queue_pair: QueuePair) -> None:
-        """Charge link time lost while *queue_pair* was ready to its next message."""
+        """Charge the next message for link time lost while *queue_pair* was ready."""
         total_ns = self._line.generator_wait_ns
         wait_ns = total_ns - queue_pair.wait_before_ns
         queue_pair.wait_before_ns = total_ns

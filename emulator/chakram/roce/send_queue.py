@@ -24,7 +24,7 @@ _LARGEST_SEND_BYTES = LARGEST_SEND_BYTES
 # payload: BTH, RETH, immediate data, pad and ICRC.
 _MOST_HEADERS_BYTES = 12 + 16 + 4 + 3 + 4
 # Number of finished messages after which they are removed from the front of the list.
-# Each removal moves the rest of the list.
+# Each removal moves all later messages of the list.
 _COMPACT_AT = 64
 
 

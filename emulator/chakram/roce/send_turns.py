@@ -1,9 +1,9 @@
 # cython: annotation_typing=False, language_level=3
 """Round robin over the queue pairs of a port that may send now.
 
-Queue pairs may share a `SendOrder`. Then only those whose next message has the lowest
-order are in the ring. The others wait until the queue pairs in the ring are blocked or
-done.
+Queue pairs may share a `SendOrder`. In that case, the ring contains only queue pairs
+whose next message has the lowest order. The other queue pairs wait until those in the
+ring are blocked or done.
 
 For example, a rank in a tree sends a buffer to its first child at the full rate, and
 then to the second. A pipeline down the tree thus never stalls. Without a `SendOrder`,

@@ -16,9 +16,9 @@ word  meaning
 ====  ==================================================================================
 
 The link is free at the sum of all words 0 and the largest word 1. Each part thus takes
-the traffic of the other parts into account immediately. Together, they keep the rate of
-the port.
-In any time T, they send at most rate x (T + burst bound), plus one burst per part.
+the traffic of the other parts into account immediately. Together, the parts keep to the
+rate of the port. In any time T, they send at most rate x (T + burst bound), plus one
+burst per part.
 
 A part yields to another part that has something to send and a lower turn. It yields
 only if the difference of the turns, summed over its own queue pairs, exceeds half a
@@ -107,7 +107,7 @@ class SharedLine(Line):
         return SharedCnpLimiter(interval_ns, self._words, self._first)
 
     def demand(self, since_ns: int) -> None:
-        """Record that there is something to send since *since_ns*, after a pause."""
+        """Record that there has again been something to send since *since_ns*."""
         self._busy_since_ns = since_ns
         begin = self._hindmost()
         if begin < 0:

@@ -14,8 +14,8 @@ An experiment may use any of six sets of names:
   Mbit/s)
 
 Only the last two sets share names, and these two sets count bytes differently. The set
-that contains the most of the given names is tried first. Parameters without a name in
-the set keep the value of the profile.
+that contains the largest number of the given names is tried first. Parameters without a
+name in the set keep the value of the profile.
 
 Sources:
 
