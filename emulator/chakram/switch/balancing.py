@@ -27,7 +27,7 @@ class PacketBalancing:
 
     Args:
         node: Number of the switch.
-        seed: Seed of random choices, 0 to below 2**64.
+        seed: Seed of random choices, at least 0 and below 2**64.
     """
 
     __slots__ = ("_count", "_node", "_seed")
@@ -49,7 +49,7 @@ class PacketBalancing:
 
 
 class Random(PacketBalancing):
-    """A random port for each packet."""
+    """Choose a random port for each packet."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class Random(PacketBalancing):
 
 
 class RoundRobin(PacketBalancing):
-    """The ports in round-robin order."""
+    """Choose the ports in round-robin order."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class RoundRobin(PacketBalancing):
 
 
 class Adaptive(PacketBalancing):
-    """The port with the shortest queue. Ports with equal queues take turns."""
+    """Choose the port with the shortest queue. Ports with equal lengths alternate."""
 
     __slots__ = ()
 

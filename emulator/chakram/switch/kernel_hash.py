@@ -73,7 +73,7 @@ def kernel_hash(
     """
     near, far = _packed(source), _packed(destination)
     # The smaller value comes first. IPv4 addresses and ports are compared as a
-    # little-endian machine reads them, IPv6 addresses byte by byte.
+    # little-endian machine reads them. IPv6 addresses are compared byte by byte.
     numeric = len(near) == _IPV4_BYTES
     keys = bytearray(_KEYS_BYTES[len(near)])
     keys[_PROTOCOL_AT] = protocol

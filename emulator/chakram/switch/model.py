@@ -6,7 +6,7 @@ The model does no I/O and reads no clock. Its owner drives it:
 
 - ``send`` puts a packet into a host's queue, and ``receive`` passes a packet to the
   port at the end of a link.
-- ``transmit`` returns the next packet of a port when its wire is free.
+- ``transmit`` returns the next packet of a port when the port's wire is free.
 - ``next_signal`` returns pause frames, which the owner delivers with ``pause``.
 - ``advance`` processes timers at the time that ``next_ns`` returns.
 - ``take_dropped`` returns packets that the model has dropped from queues.
@@ -139,8 +139,8 @@ class Signal(NamedTuple):
     """A pause frame in flight.
 
     Attributes:
-        port: Port that sends it.
-        klass: Class that it applies to.
+        port: Port that sends the frame.
+        klass: Class that the frame applies to.
         duration_ns: Duration of the pause; 0 ends a pause.
         time_ns: Time at which the frame's last bit has left and its receiver has
             reacted, without the link delay.
@@ -478,7 +478,7 @@ class SwitchModel:
     def _enqueue(
         self, port: Port | None, out: Port, slot: int, klass: int, now_ns: int
     ) -> int:
-        """Put a packet into a queue. *port* is its ingress, or None at its host."""
+        """Put a packet into a queue. *port* is the ingress port, or None at a host."""
         packets = self.packets
         packets.cells[slot + _CLASS] = klass
         packets.cells[slot + _EGRESS] = out.number
@@ -605,7 +605,7 @@ class SwitchModel:
 
         Args:
             number: Number of the port.
-            klass: Class that it applies to.
+            klass: Class that the frame applies to.
             duration_ns: Duration of the pause. 0 ends a pause, and ``NEVER`` starts a
                 pause without a limit.
             now_ns: Time at which the pause frame takes effect.

@@ -74,7 +74,7 @@ class Port:
         peer: Number of the port at the other end of the link; -1 if unknown.
         is_host: Whether it is the port of a host.
         packets: Packets of the whole fabric.
-        weights: Shares of its classes; 0 for strict priority.
+        weights: Shares of the port's classes; 0 for strict priority.
         nearest: Whether serialization delays are rounded to whole nanoseconds.
     """
 
@@ -220,7 +220,7 @@ class Port:
         for number, weight in enumerate(weights):
             if weight == 0:
                 self._strict |= 1 << number
-            # A turn is at least one packet of the usual size, and as short as the
+            # A quantum is at least one packet of the usual size, and as small as the
             # weights allow.
             self.by_class[number << 4 | _QUANTUM] = weight * _QUANTUM_BYTES // least
 
@@ -321,7 +321,7 @@ class Port:
         if self.nearest:
             self.free_ns += (size_bytes * _BIT_NS + rate_bps // 2) // rate_bps
             return self.free_ns
-        # An ACK takes 1.24 ns at 400 Gbit/s, so rounding each one would be a large
+        # An ACK takes 1.24 ns at 400 Gbit/s, so rounding each time would cause a large
         # error.
         work = size_bytes * _BIT_NS + self.rest
         self.free_ns += work // rate_bps

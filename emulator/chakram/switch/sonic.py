@@ -293,7 +293,7 @@ class _Reader:
         """Return a limit with the headroom that its link needs.
 
         A switch that computes buffers itself omits headroom from the file. A switch
-        with shared headroom allows a class to use all of it.
+        with shared headroom allows a class to use all of the headroom.
         """
         pool = self._pools.get(limit.pool)
         shared = pool.headroom_bytes if pool is not None else None
