@@ -26,7 +26,7 @@ class ComputeStreams:
     def take(
         self, stream: int | None, index: int, ready_ns: int, preference: int = 0
     ) -> bool:
-        """Take *stream* for operation *index*, or queue the operation for it.
+        """Take *stream* for operation *index*, or queue the operation for the stream.
 
         Return False if the operation was queued because the stream is busy.
         """

@@ -70,7 +70,7 @@ class Endpoint:
         port: Port that the endpoint uses.
         ranks: All ranks that the plan places on the port in this process.
         transport: Settings of the queue pairs.
-        settings: Iterations, faults, seed.
+        settings: Settings of the run, such as iterations, faults and seed.
         rank_numbers: Plan number of every (job, rank).
         line: Shared link of the port, if other processes also send through the port.
         engine: Engine of the port, without queue pairs; None: an engine for sockets.

@@ -176,7 +176,7 @@ class Expander:
         ]
 
     def expansion(self, index: int) -> Expansion:
-        """Return this rank's messages of a communication operation."""
+        """Return this rank's messages in a communication operation."""
         row = self._row_of[index]
         expansion = self._expansions.get(row)
         if expansion is None:

@@ -36,7 +36,7 @@ def _fifo(columns: OperationColumns) -> list[int]:
 
 
 def _start_time(columns: OperationColumns) -> list[int]:
-    """Order by recorded start time, with operations that have none last."""
+    """Order by recorded start time. Operations without a recorded start come last."""
     if not columns.starts_ns:
         return [_LAST] * len(columns)
     return [_LAST if each == NO_VALUE else each for each in columns.starts_ns]

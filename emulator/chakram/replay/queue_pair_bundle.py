@@ -76,7 +76,7 @@ def _is_later(event: SendCompleted, parts: MessageParts) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Arriving:
-    """A message of which some parts have arrived."""
+    """A message that has arrived in part."""
 
     parts_left: int
     merged: MessageReceived | None = None

@@ -61,7 +61,8 @@ class RowWriter:
     def __init__(self, records: RecordRows, number: int) -> None:
         self._records = records
         self._number = number
-        # Compiled code writes each row through a view, and appends the row itself.
+        # Compiled code fills each row through a memory view, and appends the array of
+        # the row.
         self._flow = self._flow_row = _row(FLOW_FIELDS)
         self._share = self._share_row = _row(SHARE_FIELDS)
         self._arrival = self._arrival_row = _row(ARRIVAL_FIELDS)
