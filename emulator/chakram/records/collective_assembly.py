@@ -96,9 +96,9 @@ class _Gathering:
     waits_ns: dict[tuple[int, int], int] = field(default_factory=dict)
     """Longest wait of a flow for the generator, by rank and step."""
     arrived_ns: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """Arrival times without a flow so far, by sender, receiver and message number."""
+    """Arrival times of unreported flows, by sender, receiver and message number."""
     waiting: dict[tuple[int, int, int], FlowRow] = field(default_factory=dict)
-    """Flows without an arrival so far, by sender, receiver and message number."""
+    """Flows with an unreported arrival, by sender, receiver and message number."""
 
 
 @dataclass(slots=True, eq=False)

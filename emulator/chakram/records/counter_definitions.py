@@ -64,8 +64,8 @@ class Counter:
         name: Name of the field.
         part: Part of the engine that keeps the value.  If empty, the caller supplies
             the value.
-        reads: Attribute of that part.
-        about: Description.
+        reads: Attribute of *part* that contains the value.
+        about: Description of the counter.
         slot: Name of its slot in shared memory, or None without a slot.
         column: Column in the table of a run, or None without a column.
         metric: Metric that exports the slot.
