@@ -60,7 +60,7 @@ class BoundPeer:
     Attributes:
         port: Number of the local port in the plan.
         qpn: Number of the local end in the plan.
-        remote: The remote end.
+        remote: Remote end, as the other agent returned it.
     """
 
     port: _Index
@@ -107,7 +107,7 @@ def peers_of(plan: AgentPlan, bound: Iterable[BoundQueuePair]) -> Peers:
 
     Args:
         plan: The agent's plan.
-        bound: The values that all agents have returned.
+        bound: The ends that all agents have returned.
 
     Raises:
         PlanError: If an agent returned an end twice.

@@ -159,7 +159,7 @@ def place(
         ports: All ports of the fabric, in the order in which they are used.
         options: Placement by job. Other jobs get the default placement.
         transport: Settings of the queue pairs.
-        settings: Iterations, faults, seed.
+        settings: Settings of the run, such as iterations, faults and seed.
         shards: Number of data-plane processes that each agent may start.
         run_id: Name of the run.
         layout: Queue pairs between two ranks. None means the default layout.

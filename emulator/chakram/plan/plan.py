@@ -78,8 +78,8 @@ class RankPlan:
     shard: int
     program: RankProgram
     queue_pairs: Annotated[tuple[QueuePairPlan, ...], AtMost(2**17)]
-    """In a job of 4,096 ranks with 8 channels per peer, a rank needs 2**15 queue
-    pairs. In large plans, this is a sequence that makes them when they are read; see
+    """In a job of 4,096 ranks with 8 channels per peer, a rank needs 2**15 queue pairs.
+    In large plans, this is a sequence that creates them when they are read; see
     ``chakram.plan.packed_queue_pairs``."""
 
 

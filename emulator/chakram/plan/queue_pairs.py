@@ -32,7 +32,7 @@ from chakram.plan.port_plan import PortPlan
 from chakram.program.operations import RankProgram
 
 SHARD_BITS = 6
-"""Low bits of a queue pair number that contain the owning shard."""
+"""Number of low bits of a queue pair number that identify the owning shard."""
 
 MAX_SHARDS = 1 << SHARD_BITS
 
@@ -41,8 +41,8 @@ FIRST_QUEUE_PAIR = 16
 
 _FIRST_STRIDE = 101
 _FIRST_RANGE = 1 << 16
-# Every port starts at its own index, because the ranks of a job create queue pairs in
-# the same order. With a common start, the two ends of a queue pair would have equal
+# Every port starts at a different index, because the ranks of a job create queue pairs
+# in the same order. With a common start, the two ends of a queue pair would have equal
 # numbers, and all flows would have the same source port.
 
 _QUEUE_PAIRS = 1 << (24 - SHARD_BITS)
