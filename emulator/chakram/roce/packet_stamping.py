@@ -99,7 +99,7 @@ class Stamper:
     def __init__(
         self, *, buffer: bytearray, header_registers: HeaderRegisters, path_mtu: int
     ) -> None:
-        """Prepare the tables. *header_registers* contain the addresses."""
+        """Prepare the tables. *header_registers* provides the addresses."""
         self._bytes = buffer
         self._buffer = buffer
         self._header_registers = header_registers

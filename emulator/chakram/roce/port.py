@@ -236,8 +236,8 @@ class PortEngine:
     def next_burst(self, now_ns: int) -> Burst | None:
         """Return the burst that leaves now and count it as sent, or return None.
 
-        Use this if the network accepts every burst, otherwise `peek_burst` and
-        `commit_burst`.
+        Use this method if the network accepts every burst. Otherwise, use `peek_burst`
+        and `commit_burst`.
         """
         burst = self.peek_burst(now_ns)
         if burst is not None:
@@ -257,7 +257,8 @@ class PortEngine:
         """Record that *burst*, which `peek_burst` has just returned, has left.
 
         Raises:
-            ValueError: If it is a different burst, or the state has changed since.
+            ValueError: If `peek_burst` returned a different burst, or the state has
+                changed since that call.
         """
         self._scheduler.commit_burst(burst, now_ns)
 

@@ -425,7 +425,7 @@ class QueuePair:
     def make_burst(self, max_packets: int) -> Burst | None:
         """Return the data to send next, or None, without a state change.
 
-        `Requester.ready_ns` decides whether it may leave *now*.
+        `Requester.ready_ns` decides whether the data may leave now.
         """
         burst = Burst()
         if not self.requester.fill(burst, max_packets):
@@ -438,7 +438,7 @@ class QueuePair:
         return burst
 
     def commit(self, burst: Burst, now_ns: int) -> None:
-        """Record that *burst*, the last one made, has left.
+        """Record that *burst*, the last burst created, has left.
 
         Raises:
             ValueError: If *burst* is not the next burst to leave.

@@ -310,11 +310,11 @@ class Requester:
         self.pace.demand(since_ns)
 
     def sending_order(self) -> int:
-        """Return the order of the message to send from next, or 0 if there is none."""
+        """Return the order of the message with the next packet, or 0 without one."""
         return 0 if self.queue.sending is None else self.queue.sending.order
 
     def is_nearly_done(self) -> bool:
-        """Return whether few bytes of the message to send from are left."""
+        """Return whether few bytes of the message with the next packet are left."""
         message = self.queue.sending
         return (
             message is not None
@@ -412,7 +412,7 @@ class Requester:
         return True
 
     def commit(self, burst: Burst, now_ns: int, due_ns: int = _NEVER) -> None:
-        """Record that *burst*, the last one filled, has left.
+        """Record that *burst*, the last burst filled, has left.
 
         *due_ns* is the time from which the port could have sent the burst, or `NEVER`
         if it is unknown.
@@ -479,7 +479,7 @@ class Requester:
             raise hook_failed(self._congestion_control, "on_sent", error) from error
 
     def add_generator_wait(self, wait_ns: int) -> None:
-        """Record that the message to send from next waited for the data plane."""
+        """Record that the message with the next packet waited for the data plane."""
         if self.queue.sending is not None:
             self.queue.sending.generator_wait_ns += wait_ns
 

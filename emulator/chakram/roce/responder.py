@@ -571,7 +571,7 @@ class Responder:
             burst.sequence = (burst.psn - self._first_psn) & 0xFFFFFF
 
     def commit(self, burst: Burst) -> None:
-        """Record that the response *burst*, the last one filled, has left."""
+        """Record that the response *burst*, the last burst filled, has left."""
         if burst.kind == _CNP:
             self._cnp_pending = False
             self.cnps_sent += 1

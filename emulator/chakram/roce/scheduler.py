@@ -2,13 +2,12 @@
 """Scheduler of a port, which decides which queue pair sends next, and when.
 
 Responses (ACK, NAK, CNP) go first. With *short_data_leads*, one burst of data that ends
-with a short packet goes before them: the peer waits for a short message, but seldom for
-an ACK. Deficit round robin over wire bytes shares the port
-among the queue pairs that may send data now. At its turn, a queue pair gets a quantum:
-the wire bytes of one full burst. It sends as long as any of the quantum is left. If the
-last burst exceeds the quantum, the excess is deducted from the next turn. The totals of
-two queue pairs that always have something to send thus never differ by more than a
-quantum and a burst.
+with a short packet goes before them. The peer waits for a short message, but seldom for
+an ACK. Deficit round robin over wire bytes shares the port among the queue pairs that
+may send data now. At its turn, a queue pair gets a quantum: the wire bytes of one full
+burst. It sends as long as any of the quantum is left. If the last burst exceeds the
+quantum, the excess is deducted from the next turn. The totals of two queue pairs that
+always have something to send thus never differ by more than a quantum and a burst.
 
 A queue pair with nothing to send, or blocked by its window or its rate, is in no list
 and costs nothing. Queue pairs may share a message order, in which the earliest message
@@ -241,7 +240,7 @@ class Scheduler:
             if queue_pair.deficit_bytes <= 0:
                 queue_pair.deficit_bytes += self._quantum_bytes
                 if queue_pair.deficit_bytes <= 0:
-                    # Its debt exceeds a quantum, so it misses this turn.
+                    # The queue pair's debt exceeds a quantum, so it misses this turn.
                     self._turns.end_turn()
                     continue
             self._offer(burst, queue_pair, now_ns)

@@ -168,7 +168,7 @@ class SendQueue:
         return count
 
     def share(self, burst: Burst, most: int) -> int:
-        """Put up to *most* messages into *burst*, if they fit, and return how many.
+        """Put up to *most* messages into *burst*, if they fit. Return their number.
 
         The burst already contains the next message, which has one packet.
         """

@@ -3,7 +3,7 @@
 """Timers of the queue pairs of a port, earliest first.
 
 Ten thousand paced queue pairs have ten thousand entries, and every packet removes one
-and adds another. To be fast, the heap is a single array of integer pairs.
+and adds another. The heap is a single array of integer pairs for speed.
 """
 
 from __future__ import annotations
