@@ -59,8 +59,8 @@ def packet_number(flow: int, position: int, attempt: int) -> int:
 class Attempts:
     """Numbering of a flow's packets that uses only their PSNs.
 
-    A PSN above all earlier PSNs is a first transmission. Among the other packets, a PSN
-    that does not follow the previous PSN shows that the sender has gone back, which
+    A PSN above all earlier PSNs marks a first transmission. Among the other packets, a
+    PSN that does not follow the previous PSN shows that the sender has gone back, which
     starts a new attempt. The count of attempts restarts if the sender goes back to a
     higher PSN than before.
     """

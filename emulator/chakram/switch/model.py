@@ -2,7 +2,7 @@
 # cython: wraparound=False, initializedcheck=False, cdivision=True
 """Model of all switches of a fabric: queues, marking, pauses, ECMP and link faults.
 
-The model does no I/O and reads no clock. Its owner drives it:
+The model does no I/O and reads no clock. The owner of the model drives it:
 
 - ``send`` puts a packet into a host's queue, and ``receive`` passes a packet to the
   port at the end of a link.
@@ -400,7 +400,7 @@ class SwitchModel:
     def transmit(self, number: int, now_ns: int) -> int:
         """Start to send a port's next packet. Return its slot, or -1 if none may leave.
 
-        ``Port.sent_ns`` returns the time when its last bit has left.
+        ``Port.sent_ns`` returns the time when the last bit of the packet has left.
         """
         port = self._ports[number]
         if not port.is_up or port.free_ns > now_ns:

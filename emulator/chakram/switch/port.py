@@ -68,11 +68,11 @@ class Port:
 
     Args:
         number: Number of the port in the whole fabric.
-        node: Number of its switch or host.
+        node: Number of the port's switch or host.
         name: Name for reports.
         rate_bps: Rate; 0 for no limit.
         peer: Number of the port at the other end of the link; -1 if unknown.
-        is_host: Whether it is the port of a host.
+        is_host: Whether the port belongs to a host.
         packets: Packets of the whole fabric.
         weights: Shares of the port's classes; 0 for strict priority.
         nearest: Whether serialization delays are rounded to whole nanoseconds.

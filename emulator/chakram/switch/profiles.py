@@ -60,7 +60,7 @@ def fifo(
     """Return a switch with one byte-limited queue per port.
 
     Args:
-        ends: Ends of its links.
+        ends: Ends of the switch's links.
         queue_bytes: Queue limit of each link; None for no limit.
         wred: Marking at each link; None for no marks.
     """
@@ -90,7 +90,7 @@ def host(
     """Return the settings of a host's only port.
 
     Args:
-        queue_bytes: Queue limit of its link; None for no limit.
+        queue_bytes: Queue limit of the host's link; None for no limit.
         pause: Priority flow control of the port; None for the default. Traffic classes
             are the same as at switches.
     """
@@ -115,7 +115,7 @@ def ns3(
     switch, and doubles with every doubling of the rate.
 
     Args:
-        ends: Ends of its links.
+        ends: Ends of the switch's links.
         buffer_bytes: Memory of the switch.
         wred: Marking at each port, by the queue length when a packet leaves.
         classes: Lossless classes. In the original model, these are all but the first.
@@ -191,7 +191,7 @@ def sonic(
     packets, is 2^1 times the free bytes.
 
     Args:
-        ends: Ends of its links.
+        ends: Ends of the switch's links.
         buffer_bytes: Memory of the switch.
         mtu: Size of the largest packet, in bytes.
         cell_bytes: Size of a memory cell.
@@ -304,7 +304,7 @@ class Profile(ForwardingSettings):
         """Return the settings of a switch with these links.
 
         Args:
-            ends: Ends of its links.
+            ends: Ends of the switch's links.
             queue_bytes: Queue limit of each link, for switches without classes.
             thresholds: ECN thresholds of each link; None for no marks.
 
@@ -342,7 +342,7 @@ class Profile(ForwardingSettings):
         """Return the settings of a host that is connected to these switches.
 
         Args:
-            queue_bytes: Queue limit of its link, for switches without classes.
+            queue_bytes: Queue limit of the host's link, for switches without classes.
         """
         settings = host(queue_bytes=queue_bytes if self.name == "fifo" else None)
         if self.config_db is not None:
@@ -414,8 +414,8 @@ class Switching:
     """Settings of the switches of a simulated fabric.
 
     Attributes:
-        ecmp: ECMP hash of its switches.
-        profile: Other properties of its switches.
+        ecmp: ECMP hash of the fabric's switches.
+        profile: Other properties of the fabric's switches.
     """
 
     ecmp: EcmpHash

@@ -81,7 +81,7 @@ class BufferLimit(_Checked):
     """Limit on the memory that one class of a port occupies, at ingress or egress.
 
     Attributes:
-        pool: Name of its pool.
+        pool: Name of the pool that the limit refers to.
         reserved_bytes: Bytes reserved for the class, in addition to its share of the
             pool.
         alpha_shift: Dynamic limit: 2 to this power times the free bytes of the pool;
@@ -222,7 +222,7 @@ class SwitchSettings(ForwardingSettings):
     """Settings of a switch.
 
     Attributes:
-        pools: All pools that limits of its ports refer to.
+        pools: All pools that the limits of the ports refer to.
         ports: Settings of each port, in order.
         class_of_dscp: Class of a packet, by DSCP.
         cell_bytes: Size of the cells of memory that packets occupy; 1 for exact sizes.
