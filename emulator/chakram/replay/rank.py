@@ -81,7 +81,7 @@ class Replay:
 
     Attributes:
         pairs: The rank's queue pairs by QPN, in the order of the plan.
-        is_background: Whether the rank continues until all others have finished.
+        is_background: Whether the rank continues until all other jobs have ended.
         is_held: Whether the rank begins no further iteration.
         iteration: Number of the current or next iteration.
         completed_messages: Number of own messages acknowledged, over all iterations.

@@ -34,7 +34,7 @@ _LOOK_AT = {
 """What to check, by the kind of retry whose limit was reached."""
 
 _NAMED_MESSAGES = 3
-"""Maximum number of missing messages to list. The others are only counted."""
+"""Maximum number of missing messages to list. Further messages are only counted."""
 
 
 def operation_words(operation: Operation, iteration: int) -> str:
