@@ -66,7 +66,7 @@ class Counter:
             the value.
         reads: Attribute of *part* that contains the value.
         about: Description of the counter.
-        slot: Name of its slot in shared memory, or None without a slot.
+        slot: Name of the counter's slot in shared memory, or None without a slot.
         column: Column in the table of a run, or None without a column.
         metric: Metric that exports the slot.
         label: Value of the metric's additional label, if the metric is in ``FAMILIES``.
