@@ -11,7 +11,7 @@ packets in a burst hardly matters, because it crosses bridges as one unit.
 
 The table was measured on a star of 8 hosts that one process drives, with path MTU 4096
 and a window of 64 KiB. The process had real-time priority on two virtual cores that it
-shared with others. The values are percent of the ideal, the median of 5 to 9
+shared with other processes. The values are percent of the ideal, the median of 5 to 9
 iterations:
 
 ===========  =========  ===============  =================  =====================

@@ -124,8 +124,8 @@ def _settings_alone(settings: RunSettings) -> RunSettings:
 def job_alone(plan: Plan, job: str) -> Plan:
     """Return the plan of one job, with the ports, queue pairs and paths of *plan*.
 
-    The job starts immediately. A background job, which would repeat until all others
-    have ended, runs the default number of iterations.
+    The job starts immediately. A background job, which would repeat until all other
+    jobs have ended, runs the default number of iterations.
 
     Raises:
         PlanError: If there is no such job.
