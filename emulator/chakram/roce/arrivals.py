@@ -76,7 +76,7 @@ class Arrivals:
     ) -> None:
         """Receive *count* packets of a peer's *burst* from *first* on.
 
-        *ce* of them are marked "congestion experienced".
+        *ce* of these packets are marked "congestion experienced".
         """
         if burst.kind == _DATA:
             self._receive_part(burst, first, count, ce, now_ns)

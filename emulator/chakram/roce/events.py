@@ -217,7 +217,7 @@ class MessageReceived:
         size_bytes: Size of the payload.
         packets: Number of packets.
         ce: Number of accepted packets that were marked "congestion experienced".
-        wrong: Number of packets with a wrong payload, among those that were verified.
+        wrong: Number of packets with a wrong payload, among the verified packets.
         first_received_ns: When its first packet arrived.
         received_ns: When its last packet arrived.
     """

@@ -317,7 +317,7 @@ class PortEngine:
         count: int | None = None,
         ce: int = 0,
     ) -> None:
-        """Receive *count* packets (None: the rest) of a peer's *burst* from *first* on.
+        """Receive *count* packets of a peer's *burst* from *first* on.
 
         If the network dropped packets, call this for each remaining part of the burst.
 

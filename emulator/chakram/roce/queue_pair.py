@@ -367,9 +367,10 @@ class QueuePair:
         count: int | None = None,
         ce: int = 0,
     ) -> None:
-        """Receive *count* packets (None: the rest) of a peer's *burst* from *first* on.
+        """Receive *count* packets of a peer's *burst* from *first* on.
 
-        *ce* of them are marked "congestion experienced".
+        If *count* is None, receive all packets from *first* on. *ce* of these packets
+        are marked "congestion experienced".
         """
         packets = burst.count - first if count is None else count
         self.arrivals.receive_burst(burst, now_ns, first, packets, ce)

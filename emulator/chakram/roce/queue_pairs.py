@@ -15,7 +15,7 @@ __all__ = ["QueuePairs"]
 
 _FIRST_BITS = 6
 # Fibonacci hashing (D. Knuth, The Art of Computer Programming 3, 6.4) spreads QPNs
-# evenly, both consecutive ones and those with gaps of 64, as in plans.
+# evenly, both consecutive QPNs and QPNs with gaps of 64, as in plans.
 _FACTOR = 0x9E37_79B9_7F4A_7C15
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 

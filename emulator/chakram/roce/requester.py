@@ -12,9 +12,9 @@ A loss moves *next* back to *unacknowledged* (go-back-N). An ACK moves *unacknow
 forward. If *next* is then behind, it moves along.
 
 A peer with a reordering window reports in a NAK how many packets in a row are missing.
-Only those are retransmitted. Then *next* skips to the first packet beyond the peer's
-window, because the peer has dropped the packets from there on. Further gaps within the
-window cause further NAKs.
+Only the missing packets are retransmitted. Then *next* skips to the first packet beyond
+the peer's window, because the peer has dropped the packets from there on. Further gaps
+within the window cause further NAKs.
 
 The requester requests an ACK:
 
@@ -647,7 +647,7 @@ class Requester:
                 now_ns < self.retries.hold_until_ns
                 and self._next == self._unacknowledged
             ):
-                # Nothing has left since the last NAK, so this is a duplicate.
+                # Nothing has left since the last NAK, so this NAK is a duplicate.
                 self.naks_stale += 1
                 return
             self.receiver_not_ready += 1

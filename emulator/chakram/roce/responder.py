@@ -409,8 +409,7 @@ class Responder:
     ) -> None:
         """Receive one packet and store its payload in the memory, which must exist.
 
-        *address* and *key* are those of the RETH. `receive` describes the other
-        arguments.
+        *address* and *key* come from the RETH. `receive` describes the other arguments.
         """
         memory = self._memory
         if memory is None:

@@ -11,7 +11,7 @@ always have something to send thus never differ by more than a quantum and a bur
 
 A queue pair with nothing to send, or blocked by its window or its rate, is in no list
 and costs nothing. Queue pairs may share a message order, in which the earliest message
-of all of them goes first (`chakram.roce.send_turns`).
+of all these queue pairs goes first (`chakram.roce.send_turns`).
 
 `chakram.roce.pacing` explains pacing and the accounting of data plane delays.
 """

@@ -53,7 +53,7 @@ class SendQueue:
     def __init__(self, path_mtu: int) -> None:
         self._path_mtu = path_mtu
         # Most queue pairs have one message at a time. The oldest message has its own
-        # field. The others follow in _behind, from _head on.
+        # field. The other messages follow in _behind, from _head on.
         self._oldest: Message | None = None
         self._behind: list[Message] = []
         self._head = 0

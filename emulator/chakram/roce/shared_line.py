@@ -95,8 +95,8 @@ class SharedLine(Line):
         self._first = index * _WORDS
         self._end = len(words) // _WORDS * _WORDS
         self._grace_ns = burst_bound_ns // 2
-        # How far the turn of this part may be ahead of the others. Like turns, this is
-        # per queue pair.
+        # How far the turn of this part may be ahead of the turns of other parts. Like
+        # turns, this limit is per queue pair.
         self._slack_ns = self._grace_ns
         # When the whole link is free, and when this part last yielded.
         self._line_ns = 0

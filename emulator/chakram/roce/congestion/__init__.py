@@ -1,6 +1,6 @@
 """Registry of congestion controls, by name.
 
-Built-in controls are the modules of this package. Plug-ins add others: see
+Built-in controls are the modules of this package. Plug-ins add other controls: see
 ``chakram.foundation.plugin_registry`` and docs/howto/congestion-control.md. A lookup
 imports only the requested control.
 """

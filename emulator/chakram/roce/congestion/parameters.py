@@ -156,7 +156,7 @@ CNP_PARAMETERS = (
         default="queue_pair",
     ),
 )
-"""Parameters of the receiver, added to those of a control that wants CNPs."""
+"""Receiver parameters, added to the parameters of a control that wants CNPs."""
 
 
 def check_arguments(
