@@ -95,4 +95,4 @@ PACKET_BALANCINGS: Mapping[str, type[PacketBalancing]] = {
     "round_robin": RoundRobin,
     "adaptive": Adaptive,
 }
-"""Class that implements each ``Balancing`` except ``hash``."""
+"""Class of each ``Balancing`` except ``hash``."""
