@@ -189,7 +189,7 @@ class Arrivals:
         self._note_parts(burst, first + count - 1, received, now_ns)
 
     def _note_parts(self, burst: Burst, last: int, received: int, now_ns: int) -> None:
-        """Record the arrival of the message of *burst*, if it is now complete.
+        """Record the arrival of the message of *burst*, if the message is now complete.
 
         *last* is the position of the last packet that arrived. *received* is the number
         of messages that were complete before the call. If the responder keeps the

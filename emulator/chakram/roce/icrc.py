@@ -4,7 +4,7 @@ The rule is in IBA volume 1, 7.8.1, and annex A17. The ICRC is the CRC-32 of Eth
 stored little-endian at the end of the packet. It covers eight 0xFF bytes in place of
 the local route header, then the packet from the IP header to the pad.
 
-Fields that switches may change are replaced by one bits:
+The following fields, which switches may change, are replaced by one bits:
 
 * IPv4 type of service, time to live and header checksum
 * IPv6 traffic class, flow label and hop limit

@@ -120,7 +120,7 @@ class SharedLine(Line):
 
     def rest(self) -> None:
         """Record that there is nothing to send."""
-        # Write only if needed, because all other parts read this memory.
+        # Write only if the value changes, because all other parts read this memory.
         if self._words[self._first + 2] != 0:
             self._words[self._first + 2] = 0
 
