@@ -286,8 +286,7 @@ class Run:
         return True
 
     def repeat(self, count: int) -> None:
-        """Add *count* packets that repeat the last packet, which is inside a
-        message."""
+        """Add *count* packets that repeat the last one, which is inside a message."""
         self.count += count
         self.payload_bytes += count * self._path_mtu
 

@@ -178,9 +178,7 @@ class FaultyPort(PortEngine):
             rest = min(size, length - at)
             qpn = int.from_bytes(view[at + 5 : at + 8], "big") if rest > 8 else -1
             if self.is_foreign(qpn, source_high, source_low):
-                return (
-                    _NOBODY  # no rule applies to the packet, and it overtakes nothing
-                )
+                return _NOBODY  # no rule applies to it, and it overtakes nothing
             psn = int.from_bytes(view[at + 9 : at + 12], "big")
             return qpn, class_of_datagram(view, at, rest), psn, source_port
 
