@@ -1,6 +1,6 @@
 # cython: annotation_typing=False, language_level=3, initializedcheck=False
 # cython: cdivision=True
-"""Load balancing per packet: how a switch chooses among equal-cost next hops.
+"""Per-packet load balancing: how a switch chooses among equal-cost next hops.
 
 Balancing ``hash`` has no class here, because it chooses per flow (see ``Forwarding``).
 To add a scheme, see docs/howto/add-a-balancing.md.
@@ -71,7 +71,7 @@ class RoundRobin(PacketBalancing):
 
 
 class Adaptive(PacketBalancing):
-    """Choose the port with the shortest queue. Ports with equal lengths alternate."""
+    """Choose the port with the shortest queue. Ties are resolved in rotation."""
 
     __slots__ = ()
 

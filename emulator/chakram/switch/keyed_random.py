@@ -17,7 +17,7 @@ from __future__ import annotations
 __all__ = ["DRAWS", "Attempts", "draw", "flow_hash", "packet_number", "share_of_draws"]
 
 DRAWS = 1 << 32
-"""Number of different draws."""
+"""Number of different values of a draw."""
 
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _STEP = 0x9E37_79B9_7F4A_7C15
@@ -59,10 +59,10 @@ def packet_number(flow: int, position: int, attempt: int) -> int:
 class Attempts:
     """Numbering of a flow's packets that uses only their PSNs.
 
-    A PSN above all earlier PSNs marks a first transmission. Among the other packets, a
-    PSN that does not follow the previous PSN shows that the sender has gone back, which
-    starts a new attempt. The count of attempts restarts if the sender goes back to a
-    higher PSN than before.
+    A PSN above all earlier PSNs marks a first transmission. Any other PSN that does not
+    follow the previous PSN shows that the sender has gone back. This PSN starts a new
+    attempt. The count of attempts restarts if the sender goes back to a higher PSN than
+    before.
     """
 
     __slots__ = ("_flow", "_highest", "_last", "_most", "_times")

@@ -168,8 +168,8 @@ class SwitchModel:
         packets: Slots of all packets.
         pools: Memory of all nodes.
         forwarding: Forwarding tables of all switches.
-        entered: Number of packets that entered, at hosts or from links outside the
-            model.
+        entered: Number of packets that entered the model, at hosts or from outside
+            links.
         left: Number of packets that reached a host, or a link outside the model.
         dropped: Number of packets that were dropped.
 
