@@ -192,7 +192,7 @@ class Activity:
         communication_ns: Time with at least one collective or message in flight.
             Barriers do not count: a rank that waits at a barrier is idle.
         exposed_ns: Time with communication but no computation.
-        idle_ns: Time with neither.
+        idle_ns: Time without computation or communication.
     """
 
     __slots__ = (
