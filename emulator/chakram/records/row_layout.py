@@ -34,7 +34,7 @@ class FlowRow(NamedTuple):
     peer: int  # number of the receiving rank in the plan
     qpn: int
     size_bytes: int
-    ready_ns: int  # end of its last dependency
+    ready_ns: int  # end of the last dependency of the message
     posted_ns: int
     first_sent_ns: int
     last_acked_ns: int
