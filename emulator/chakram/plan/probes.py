@@ -26,7 +26,7 @@ from chakram.plan.wire_cost import serialisation_ns
 
 
 class ProbeEvent(IntEnum):
-    """What happened to a probe. Each row begins with this number."""
+    """Event that happened to probes. Each row of records begins with this number."""
 
     SENT = 0
     """The packets left the port."""
