@@ -136,12 +136,12 @@ class SendCompleted:
 
     Attributes:
         owner: Owner of the queue pair: see `QueuePair.belong_to`.
-        context: User object, as posted.
-        message_id: Message id, as posted.
-        size_bytes: Payload, as posted.
+        context: User object that was posted with the message.
+        message_id: Message id that the user posted.
+        size_bytes: Size of the posted payload.
         posted_ns: When the message was posted.
-        first_sent_ns: When its first packet was first sent.
-        last_acked_ns: When the ACK that covers its last packet arrived.
+        first_sent_ns: When the first packet of the message was first sent.
+        last_acked_ns: When the ACK that covers the last packet of the message arrived.
         packets: Number of packets, not counting retransmissions.
         retransmitted: Number of retransmitted packets.
         cnps: Number of CNPs that the queue pair received between the first packet and
@@ -218,8 +218,8 @@ class MessageReceived:
         packets: Number of packets.
         ce: Number of accepted packets that were marked "congestion experienced".
         wrong: Number of packets with a wrong payload, among the verified packets.
-        first_received_ns: When its first packet arrived.
-        received_ns: When its last packet arrived.
+        first_received_ns: When the first packet of the message arrived.
+        received_ns: When the last packet of the message arrived.
     """
 
     __slots__ = (

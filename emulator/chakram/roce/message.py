@@ -15,8 +15,8 @@ class Message(MessageParts):
     Python objects.
 
     Attributes:
-        message_id: Message id, as posted.
-        size_bytes: Payload, as posted.
+        message_id: Message id that the user posted.
+        size_bytes: Size of the posted payload.
         packets: Number of packets.
         first_sequence: Sequence number that the requester gave the first packet.
         first_byte: Total payload of all earlier messages, in bytes.

@@ -245,7 +245,7 @@ class PortEngine:
         return burst
 
     def peek_burst(self, now_ns: int) -> Burst | None:
-        """Return the burst that would leave now; None: nothing may leave.
+        """Return the burst that would leave now, or None if nothing may leave.
 
         This sends nothing. If the socket accepts the burst, call `commit_burst` before
         anything else. If not, discard the burst and peek again later, because another

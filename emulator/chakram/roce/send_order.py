@@ -13,9 +13,9 @@ class SendOrder:
     Attributes:
         lowest: Order of the queue pairs in the ring; undefined if none is there.
         in_ring: Number of queue pairs with this `SendOrder` in the ring.
-        behind: Queue pairs that may send, but whose messages have a higher order. The
-            list is a heap of (order, turn, queue pair). An entry is valid only if its
-            turn is the ``turn_behind`` of its queue pair.
+        behind: Queue pairs that may send, but whose messages have a higher order, as a
+            heap of (order, turn, queue pair). An entry is valid only if its turn is the
+            ``turn_behind`` of its queue pair.
     """
 
     __slots__ = ("behind", "in_ring", "lowest")

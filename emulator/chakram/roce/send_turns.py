@@ -31,7 +31,7 @@ class Turns:
     """Ring of queue pairs that may send, and the queue pairs that wait outside it.
 
     Attributes:
-        ring: Queue pairs in the ring. The first sends now.
+        ring: Queue pairs in the ring. The first queue pair sends now.
     """
 
     __slots__ = ("_turn", "ring")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["PART_WORDS", "SharedCnpLimiter", "SharedLine"]
 
 PART_WORDS = 8
-"""Integers per part: one cache line, to avoid false sharing between writers."""
+"""Number of integers per part. They fill one cache line to avoid false sharing."""
 
 _WORDS = PART_WORDS
 _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second

@@ -51,9 +51,9 @@ class CongestionControl:
             because no rate limiter is in use for it.
         window_bytes: Maximum unacknowledged payload, in bytes; 0: no limit. The static
             window of the queue pair also applies.
-        next_timer_ns: When `on_timer` is due; `NEVER`: not at all. `on_timer` is not
-            called while the queue pair has nothing to send. In that case it is called
-            later, before the next packet.
+        next_timer_ns: When `on_timer` is due; `NEVER`: no timer is set. `on_timer` is
+            not called while the queue pair has nothing to send. In that case it is
+            called later, before the next packet.
     """
 
     __slots__ = ("is_pacing", "next_timer_ns", "rate_bps", "window_bytes")

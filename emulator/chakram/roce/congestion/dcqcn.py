@@ -301,8 +301,8 @@ class Dcqcn(CongestionControl):
         # Whether alpha is updated, and whether the rate is below the line rate.
         self._is_started = False
         self._is_limited = False
-        # Next expiry of the three timers. For the first two, whether a CNP has arrived
-        # since their last expiry.
+        # Next expiry of the three timers. For the first two timers, whether a CNP has
+        # arrived since their last expiry.
         self._alpha_ns = _NEVER
         self._alpha_heard = False
         self._decrease_ns = _NEVER

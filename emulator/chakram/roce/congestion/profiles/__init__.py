@@ -1,1 +1,1 @@
-"""Profiles of DCQCN parameters, one file each with its sources, and vendor names."""
+"""Profiles of DCQCN parameters, each in a file with its sources, and vendor names."""
