@@ -96,7 +96,7 @@ _LEAST_ADDRESS_SPACE_BYTES = {
         1 << 30,
     ),
 }
-"""Bytes of address space that verbs need if ``ulimit -v`` limits it.
+"""Bytes of address space that each verb needs, checked if ``ulimit -v`` limits it.
 
 These verbs load libraries of half a gigabyte. Some libraries start threads and end the
 process if an allocation fails."""
@@ -109,7 +109,7 @@ _SHORT_OF = {
 """Remedies for system errors, by error number."""
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers that, if an error names no file, mean a failed write to stdout."""
+"""Error numbers of a failed write to stdout, for errors that name no file."""
 
 _unfreed: list[RunInterrupted] = []
 """References that keep the state of interrupted runs alive, because freeing that state
@@ -127,7 +127,7 @@ class _Invocation:
 
 
 def command_line(verb: str | None = None) -> typer.Typer:
-    """Return the command with one verb, or with all if *verb* is None or unknown."""
+    """Return the command with one verb, or with all verbs if *verb* is not known."""
     app = typer.Typer(
         name="chakram",
         help="Replay the traffic of AI training as RoCEv2 through a network "
@@ -171,7 +171,8 @@ def _before_the_verb(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Execute the verb on a service (see `serve`). Comes first.",
+            help="Execute the verb on a service (see `serve`). Must be the first "
+            "option.",
         ),
     ] = None,
     verbose: Annotated[
@@ -276,7 +277,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _server_of(words: list[str]) -> tuple[str, list[str]] | None:
-    """Return the service that executes the verb, and the words after it, or None."""
+    """Return the URL in a leading ``--server`` and the words after it, or None."""
     if words[:1] == ["--server"] and len(words) > 1:
         return words[1], words[2:]
     if words and words[0].startswith("--server="):

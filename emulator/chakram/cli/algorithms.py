@@ -39,8 +39,8 @@ Ranks = Annotated[
 ]
 Root = Annotated[int, typer.Option(min=0, help="Position of the root in the group.")]
 Size = Annotated[str, typer.Option(help="Input size of one rank, e.g. 1MiB.")]
-Rate = Annotated[str, typer.Option(help="Rate of every port, for the bound.")]
-Delay = Annotated[str, typer.Option(help="Delay of every link, for the bound.")]
+Rate = Annotated[str, typer.Option(help="Rate of every port, for the time bound.")]
+Delay = Annotated[str, typer.Option(help="Delay of every link, for the time bound.")]
 
 _SIZE, _RATE, _DELAY = "1MiB", "100Gbit", "500ns"
 _MOST_STEPS = 64
@@ -133,8 +133,8 @@ def check(
         str,
         typer.Argument(
             metavar="FILE",
-            help="MSCCL .xml, MSCCL++ .json, mine.py:function, or a folder of .et "
-            "files.",
+            help="Algorithm to check: MSCCL .xml, MSCCL++ .json, mine.py:function, or "
+            "a folder of .et files.",
         ),
     ],
     op: Op = None,
@@ -145,7 +145,7 @@ def check(
     delay: Delay = _DELAY,
     as_json: Json = False,
 ) -> None:
-    """Check your own algorithm, as an experiment does before it runs."""
+    """Check your own algorithm, as Chakram does before it runs an experiment."""
     from fractions import Fraction
 
     from chakram.user_algorithms.files import load_source, user_algorithm_at
@@ -176,7 +176,7 @@ def _op(name: str) -> CollectiveOp:
 
 
 def _names(op: CollectiveOp) -> list[str]:
-    """Return the names of all algorithms of a collective, those of plug-ins last."""
+    """Return the algorithm names of a collective, with those of plug-ins last."""
     from chakram.collectives.algorithms import algorithm_names, installed_families
 
     families, _ = installed_families()

@@ -1,4 +1,4 @@
-"""``chakram bench all_reduce_perf ...``: the programs of nccl-tests on a network."""
+"""``chakram bench all_reduce_perf ...``: measure collectives like nccl-tests."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def _bench_test(
 
 @dataclass(slots=True)
 class _Measurement:
-    """The runs of one test, printed as they end.
+    """The runs of one test. The results of each run are printed when it ends.
 
     Attributes:
         cycles: The rows of each cycle, which is one printed table.
@@ -250,7 +250,7 @@ class _Measurement:
     directory: str = ""
 
     def run(self) -> None:
-        """Run once, or with -N 0 until the user interrupts, and store the results.
+        """Run once, or repeatedly with -N 0 until an interrupt. Store the results.
 
         Raises:
             RunInterrupted: If there was no result before the interruption.
@@ -453,7 +453,7 @@ def _outcome(
 
 
 def _written(path: Path, document: Mapping[str, Any]) -> Path:
-    """Write JSON to *path*, or to FILE.0 and so on if it exists, like nccl-tests."""
+    """Write JSON to *path*, or to FILE.0 etc. if *path* exists, like nccl-tests."""
     place, tried = path, 0
     while True:
         with explained_writes(place, EnvironmentProblem, "does its folder exist?"):

@@ -113,7 +113,7 @@ def _run_files(run: Path) -> dict[str, str]:
     """Return the text files of a run directory by path.
 
     Raises:
-        NoRunDirectory: If there is none, or more than one.
+        NoRunDirectory: If *run* contains no run, or more than one.
     """
     from chakram.run_directory.reader import runs_in
 

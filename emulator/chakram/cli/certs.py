@@ -78,7 +78,7 @@ def certs(
 
 
 def _why_unsafe(folder: Path) -> str | None:
-    """Return why other users could replace files in *folder*, or None if not."""
+    """Return the reason why other users could replace files in *folder*, or None."""
     for each in (resolved := folder.resolve(), *resolved.parents):
         mode = each.stat().st_mode
         # In a folder with the sticky bit, only owners can remove files.

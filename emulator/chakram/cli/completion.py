@@ -9,7 +9,7 @@ import typer
 
 
 class Shell(StrEnum):
-    """Shells that have a script."""
+    """Shells with a completion script."""
 
     bash = "bash"
     zsh = "zsh"
@@ -33,7 +33,7 @@ def completion(
 
 
 def register_shells() -> None:
-    """Register Typer's shells, which Typer does only if its own options are enabled."""
+    """Register Typer's shells. Typer does this only with its own options enabled."""
     from typer.completion import get_completion_inspect_parameters
 
     get_completion_inspect_parameters()

@@ -1,4 +1,4 @@
-"""``chakram dashboards``: dashboards of Grafana, and rules of Prometheus."""
+"""``chakram dashboards``: export Grafana dashboards and Prometheus rules."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from chakram.cli.common.packaged_files import copy_files, files_below, packaged
 
 app = typer.Typer(
     name="dashboards",
-    help="Dashboards for Grafana, rules for Prometheus.",
+    help="Export Grafana dashboards and Prometheus rules.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
 def _group() -> None:
-    """Keep the verb of the only command."""
+    """Keep ``export`` as a verb, although it is the only one."""
 
 
 @app.command()

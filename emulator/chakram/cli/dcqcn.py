@@ -74,7 +74,7 @@ def dcqcn(
     names: Names = None,
     as_json: Json = False,
 ) -> None:
-    """Show a DCQCN profile with vendor names of its knobs.
+    """Show a DCQCN profile with the vendor names of its knobs.
 
     Rates are also shown as shares of the line rate.
     """

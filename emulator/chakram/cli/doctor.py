@@ -1,4 +1,4 @@
-"""``chakram doctor``: checks of this machine, its privileges and its RDMA NICs."""
+"""``chakram doctor``: check this machine, its privileges and its RDMA NICs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def doctor(
         str | None,
         typer.Option(
             metavar="DEVICE",
-            help="Instead, measure what this RDMA device can send, e.g. mlx5_0.",
+            help="Measure what this RDMA device can send, e.g. mlx5_0, instead of "
+            "checking this machine.",
         ),
     ] = None,
     address: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Address of the RDMA device to use. Default: its first global one.",
+            help="Address of the RDMA device to use. Default: its first global "
+            "address.",
         ),
     ] = None,
     duration_s: Annotated[
@@ -49,7 +51,8 @@ def doctor(
         str | None,
         typer.Option(
             metavar="ADDRESS:PORT",
-            help="Send to the RDMA device of another host, which runs doctor --listen.",
+            help="Send to the RDMA device of another host, on which doctor --listen "
+            "runs.",
         ),
     ] = None,
     listen: Annotated[
@@ -57,7 +60,7 @@ def doctor(
         typer.Option(
             metavar="ADDRESS:PORT",
             help="Wait for measurements by doctor --peer on another host. Any host "
-            "that can connect can start one.",
+            "that can connect can start a measurement.",
         ),
     ] = None,
     as_json: Json = False,
@@ -124,7 +127,7 @@ def _place(text: str, option: str) -> tuple[str, int]:
     """Return host and port of an option.
 
     Raises:
-        ConfigError: If it does not have both.
+        ConfigError: If the option does not have both.
     """
     from chakram.settings.addresses import check_listen_address
 

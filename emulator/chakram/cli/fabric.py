@@ -185,7 +185,7 @@ def convert(
     ],
     as_json: Json = False,
 ) -> None:
-    """Print the fabric section for an InfraGraph or SONiC file."""
+    """Convert an InfraGraph or SONiC file to the fabric section of an experiment."""
     from chakram.fabric.infragraph import (
         SIZE_LIMIT_BYTES,
         graph_section,
@@ -221,7 +221,8 @@ def convert(
 def down(
     lab: Annotated[str | None, typer.Argument(help="Name of the lab.")] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Remove all labs of this user not in use.")
+        bool,
+        typer.Option("--all", help="Remove all labs of this user that are not in use."),
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="With --all: also remove labs in use.")

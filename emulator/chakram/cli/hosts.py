@@ -28,12 +28,16 @@ if TYPE_CHECKING:
     from chakram.launch.launched_agents import LaunchOptions
 
 app = typer.Typer(
-    name="hosts", help="Hosts of real fabrics and their ports.", no_args_is_help=True
+    name="hosts",
+    help="Find, list and check hosts of real fabrics; copy the agent to them.",
+    no_args_is_help=True,
 )
 
 _Group = Annotated[
     str | None,
-    typer.Option(help="Group of the Ansible inventory, or partition of CloudAI."),
+    typer.Option(
+        help="Group in the Ansible inventory, or partition in the CloudAI system file."
+    ),
 ]
 
 
@@ -44,8 +48,8 @@ def find(
         str,
         typer.Argument(
             metavar="HOSTS",
-            help="Host list, e.g. gpu[001-064], or a file: hostfile of MPI, output of "
-            "ansible-inventory --list, or system file of CloudAI (.toml).",
+            help="Host list, e.g. gpu[001-064], or a file: an MPI hostfile, output of "
+            "ansible-inventory --list, or a CloudAI system file (.toml).",
         ),
     ],
     port_in: Annotated[
@@ -59,7 +63,8 @@ def find(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="Choose ports with such a name, e.g. 'ens*np0'. Can be repeated.",
+            help="Choose ports whose interface name matches this pattern, e.g. "
+            "'ens*np0'. Can be repeated.",
         ),
     ] = None,
     group: _Group = None,
@@ -72,7 +77,7 @@ def find(
     ] = None,
     rdma: Annotated[
         bool,
-        typer.Option("--rdma", help="Use the RDMA devices of ports that have one."),
+        typer.Option("--rdma", help="Use the RDMA device of each port that has one."),
     ] = False,
     *,
     launching: Launching,
@@ -119,7 +124,7 @@ def find(
 
 
 def _document(host: FoundHost) -> dict[str, Any]:
-    """Return a host that answered, for --json."""
+    """Return the JSON object for a host that answered."""
     return {
         "name": host.name,
         "agent": host.agent,
@@ -143,7 +148,7 @@ def _document(host: FoundHost) -> dict[str, Any]:
 def _places(
     hosts: list[ListedHost], agent_port: int, certificates: Path | None
 ) -> list[AgentPlace]:
-    """Return where the agents of listed hosts are."""
+    """Return where to reach the agents of listed hosts."""
     from chakram.fabric.fabric_types.base import AgentPlace, TlsSettings
     from chakram.fabric.inventory.port_choice import CERTIFICATES
 
@@ -169,7 +174,8 @@ def _answers(
     """Return what the agents of all hosts report.
 
     Raises:
-        AgentError: If agents do not answer. It names the first, and counts the others.
+        AgentError: If agents do not answer. The error names the first agent, and
+            counts the others.
     """
     from chakram.execution.host_survey import survey
 
@@ -203,7 +209,7 @@ def show(
             min=1,
             max=65535,
             metavar="PORT",
-            help="Print a target file of Prometheus (file_sd) for agents that serve "
+            help="Print a Prometheus target file (file_sd) for agents that serve "
             "metrics at this port.",
         ),
     ] = None,
@@ -357,7 +363,8 @@ def push(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Archive of a relocatable CPython, for hosts without this version.",
+            help="Archive of a relocatable CPython, for hosts without this version of "
+            "Python.",
         ),
     ] = None,
     group: _Group = None,
@@ -369,7 +376,7 @@ def push(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Copy the agent of this installation to hosts, and try it there.
+    """Copy the agent of this installation to hosts, and test it there.
 
     Launched agents of this version then run from this copy.
     """
@@ -434,7 +441,7 @@ def push(
 
 
 def login_addresses(hosts: str, group: str | None) -> dict[str, str]:
-    """Return the address of each host of a list or an inventory, for launchers."""
+    """Return the addresses at which launchers reach hosts of a list or inventory."""
     from chakram.fabric.fabric_types.inventory_file import read_inventory
     from chakram.fabric.inventory.listed_hosts import listed_hosts
 

@@ -1,4 +1,4 @@
-"""``chakram init``: a ready-made experiment to start from."""
+"""``chakram init``: write a ready-made experiment to start from."""
 
 from __future__ import annotations
 

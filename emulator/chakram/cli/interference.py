@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 LEAST_OVERLAP = 0.9
-"""Share of a job's time that other jobs must run. A lower share prints a note."""
+"""Share of a job's time during which other jobs must run, to avoid a note."""
 
 _WIDTH = 110
 """Width of output to a file or pipe, in columns."""
@@ -34,15 +34,15 @@ Alone = Annotated[
     str | None,
     typer.Option(
         metavar="JOB",
-        help="Run only this job, on the same ports as together with the others.",
+        help="Run only this job, on the ports that it uses when all jobs run.",
     ),
 ]
 Interference = Annotated[
     bool,
     typer.Option(
         "--interference",
-        help="Run every job alone and then all together; report how much longer "
-        "each takes.",
+        help="Run every job alone and then all jobs together; report how much longer "
+        "each job takes.",
     ),
 ]
 

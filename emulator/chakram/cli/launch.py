@@ -1,4 +1,4 @@
-"""``chakram launch``: print what launchers would run, and files for services."""
+"""``chakram launch``: print launcher commands and deployment files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chakram.cli.common.option_groups import with_options
 
 app = typer.Typer(
     name="launch",
-    help="What launchers would run, and files for services.",
+    help="Print launcher commands and deployment files.",
     no_args_is_help=True,
 )
 
@@ -44,7 +44,7 @@ def show(
     launching: Launching,
     as_json: options.Json = False,
 ) -> None:
-    """Print the commands that start the agents of hosts.
+    """Print the commands that start the agents on hosts.
 
     A run gives each command a token on its standard input.
     """
@@ -82,12 +82,12 @@ def sbatch(
         list[str] | None,
         typer.Option(
             metavar="OPTION",
-            help="Further option of sbatch, e.g. --directive=--partition=gpu. Can be "
+            help="Additional sbatch option, e.g. --directive=--partition=gpu. Can be "
             "repeated.",
         ),
     ] = None,
 ) -> None:
-    """Print a batch script of Slurm that runs an experiment.
+    """Print a Slurm batch script that runs an experiment.
 
     Submit it: chakram launch sbatch ... | sbatch
     """
@@ -114,7 +114,7 @@ _Allow = Annotated[
     ),
 ]
 _MaxRate = Annotated[
-    str | None, typer.Option(metavar="RATE", help="Limit of the total send rate.")
+    str | None, typer.Option(metavar="RATE", help="Limit on the total send rate.")
 ]
 _ListenAt = Annotated[
     str, typer.Option(metavar="ADDRESS:PORT", help="Address that the agent listens on.")
@@ -122,7 +122,7 @@ _ListenAt = Annotated[
 
 
 def _unit(listen: str, allow: list[str] | None, max_rate: str | None) -> str:
-    """Return the unit of an agent with valid options."""
+    """Return the systemd unit of an agent. Refuse invalid options."""
     from chakram.foundation.units import parse_rate
     from chakram.launch.deployment_files import systemd_unit
 
@@ -138,7 +138,7 @@ def systemd(
     allow: _Allow = None,
     max_rate: _MaxRate = None,
 ) -> None:
-    """Print a unit of systemd that runs the agent as a service."""
+    """Print a systemd unit that runs the agent as a service."""
     print(_unit(listen, allow, max_rate), end="")
 
 
@@ -148,7 +148,7 @@ def ansible(
     allow: _Allow = None,
     max_rate: _MaxRate = None,
 ) -> None:
-    """Print a playbook of Ansible that installs the agent as a service."""
+    """Print an Ansible playbook that installs the agent as a service."""
     from chakram.launch.deployment_files import ansible_playbook
 
     print(ansible_playbook(_unit(listen, allow, max_rate)), end="")
@@ -158,7 +158,9 @@ def ansible(
 def kubernetes(
     experiment: Annotated[
         str,
-        typer.Argument(metavar="EXPERIMENT.yaml", help="Experiment on the volume."),
+        typer.Argument(
+            metavar="EXPERIMENT.yaml", help="Experiment file on the volume."
+        ),
     ],
     nodes: Annotated[int, typer.Option(min=1, max=65536, help="Number of nodes.")],
     image: Annotated[str, typer.Option(help="Container image with Chakram.")],
@@ -166,12 +168,13 @@ def kubernetes(
         str,
         typer.Option(
             metavar="NAME",
-            help="Persistent volume claim with the experiment, and for its results.",
+            help="Persistent volume claim that contains the experiment and receives "
+            "its results.",
         ),
     ],
     port_in: _PortIn,
 ) -> None:
-    """Print manifests of Kubernetes: an Indexed Job of agents, and the controller."""
+    """Print Kubernetes manifests: an Indexed Job of agents, and the controller."""
     from chakram.launch.deployment_files import kubernetes_manifests
 
     options.prefixes_of("--port-in", port_in)

@@ -92,7 +92,7 @@ def _summary(
 
 
 def _refusals(settings: Experiment, planned: Plan) -> Iterator[str]:
-    """Yield why a run would refuse this plan, which a simulation accepts."""
+    """Yield the reasons why a run would refuse this plan. A simulation accepts it."""
     from chakram.preparation.link_fault_times import refuse_faults_of_runs
     from chakram.preparation.planning import refuse_neighbors_on_one_port
 

@@ -51,8 +51,8 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Follow the names of jobs in this file during the run: ranks of other "
-            "jobs begin no iteration until the file names them.",
+            help="File with the names of the jobs that may begin iterations. You can "
+            "change it during the run.",
         ),
     ] = None,
     interval: options.Interval = 1.0,

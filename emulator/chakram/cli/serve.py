@@ -23,29 +23,39 @@ def serve(
         str, typer.Option(metavar="ADDRESS", help="Address and port to listen on.")
     ] = "127.0.0.1:8642",
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of its runs.")
+        Path, typer.Option(metavar="DIR", help="Folder for the runs of the service.")
     ] = Path("service"),
     resources: Annotated[
         Path,
         typer.Option(
             metavar="DIR",
-            help="Folder of traces, fabrics and other files that experiments may name.",
+            help="Folder with the traces, fabrics and other files that experiments may "
+            "name.",
         ),
     ] = Path("resources"),
     name: Annotated[
         list[str] | None,
-        typer.Option(help="Further name of the service. Can be repeated."),
+        typer.Option(
+            help="Additional host name by which clients reach the service. Can be "
+            "repeated."
+        ),
     ] = None,
     tokens: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File of users.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File with the users and digests of their tokens."
+        ),
     ] = None,
     add_user: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Add a user to --tokens, print the token, and end."
+            metavar="NAME",
+            help="Add a user to the file --tokens, print the user's token, and exit.",
         ),
     ] = None,
-    role: Annotated[str, typer.Option(help="Role of that user: read, or run.")] = "run",
+    role: Annotated[
+        str, typer.Option(help="Role of the user in --add-user: read or run.")
+    ] = "run",
     cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificate of the service.")
     ] = None,
@@ -60,15 +70,17 @@ def serve(
         ),
     ] = None,
     parallel: Annotated[
-        int, typer.Option(min=1, max=64, help="Runs at the same time.")
+        int, typer.Option(min=1, max=64, help="Number of runs at the same time.")
     ] = 1,
     keep: Annotated[
         int, typer.Option(min=1, help="Number of finished runs to keep.")
     ] = 200,
-    longest: Annotated[str, typer.Option(help="Longest duration of a run.")] = "24h",
+    longest: Annotated[str, typer.Option(help="Maximum duration of a run.")] = "24h",
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Runs serve metrics at this address."),
+        typer.Option(
+            metavar="ADDRESS", help="Address at which runs serve their metrics."
+        ),
     ] = None,
     *,
     launching: Launching,
@@ -82,10 +94,12 @@ def serve(
     ] = None,
     otg_grpc: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Serve OTG through gRPC as well, here."),
+        typer.Option(
+            metavar="ADDRESS", help="Also serve OTG through gRPC, at this address."
+        ),
     ] = None,
 ) -> None:
-    """Run the experiments of a team: a queue, an API and pages.
+    """Run the experiments of a team, with a queue, an API and web pages.
 
     Experiments may use only the files in --resources. The service accepts users of this
     machine, users with a token, and clients with a certificate.
@@ -119,10 +133,10 @@ def serve(
 
 
 def _server() -> ModuleType:
-    """Return the module of the service, which needs more packages than others.
+    """Import and return the service module, which needs optional packages.
 
     Raises:
-        ConfigError: If one is not installed.
+        ConfigError: If one of these packages is not installed.
     """
     try:
         from chakram.service import server
@@ -133,7 +147,7 @@ def _server() -> ModuleType:
 
 
 def _add_user(tokens: Path | None, name: str, role: str) -> None:
-    """Add a user to the file of tokens, and print the token."""
+    """Add a user to the token file, and print the user's token."""
     from chakram.service.access import add_user
 
     if tokens is None:

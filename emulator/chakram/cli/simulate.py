@@ -47,8 +47,8 @@ def simulate(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Compare with another simulator: a log of ASTRA-sim, or an fct.txt "
-            "of ns-3.",
+            help="Compare with another simulator: an ASTRA-sim log, or an fct.txt "
+            "file from ns-3.",
         ),
     ] = None,
     report: options.Report = False,

@@ -1,4 +1,4 @@
-"""Import of pyarrow for verbs that do not need numpy."""
+"""Fast import of pyarrow, for verbs that do not need numpy."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _LEFT_OUT = (
     *("numpy", "cloudpickle", "dateutil", "pyarrow.dataset"),
     *("pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"),
 )
-"""Modules that pyarrow imports if they exist: to convert arrays to and from numpy, to
-pickle functions, for intervals of months, for folders of files, and for files of cloud
-providers. numpy takes as long as pyarrow, and the modules of pyarrow a third of it."""
+"""Modules that pyarrow imports if they exist. They convert arrays to and from numpy,
+pickle functions, and support intervals of months, folders of files, and files of cloud
+providers. The import of numpy takes as long as that of pyarrow itself. The pyarrow
+modules in this list take a third of that time."""
 _FIRST_WITHOUT_NUMPY = 18
 """First major version of pyarrow that does not require numpy."""
 
@@ -23,8 +24,8 @@ _FIRST_WITHOUT_NUMPY = 18
 def import_arrow_only() -> None:
     """Import pyarrow without optional modules, unless it is already imported.
 
-    Afterward, pyarrow cannot convert to numpy. So this has no effect in a process that
-    does not end after the verb.
+    Afterward, pyarrow cannot convert to numpy. So this function has no effect in a
+    process that does not end after the verb.
     """
     if not _ends_after_verb() or "pyarrow" in sys.modules:
         return
@@ -42,7 +43,7 @@ def import_arrow_only() -> None:
 
 
 def _ends_after_verb() -> bool:
-    """Return whether this process is the command."""
+    """Return whether this process ends after the verb, as the command does."""
     mains = map(sys.modules.get, ("chakram.__main__", "__main__"))
     return any(getattr(each, "ends_after_verb", False) for each in mains)
 

@@ -30,7 +30,7 @@ def _nothing(long: str, short: str, least: int | None = None) -> Any:
 
 _AVERAGE = (
     "Reported time. 0: of rank 0. 1: mean over ranks. 2: of the fastest rank. "
-    "3: from the first start to the last end."
+    "3: from the first start to the last end over all ranks."
 )
 
 
@@ -68,13 +68,11 @@ class BenchOptions:
     )
     op: Annotated[str, typer.Option("--op", "-o", help="Reduction, e.g. sum.")] = "sum"
     root: Annotated[
-        int, _number("root", "-r", "Root rank of collectives that have one.", 0)
+        int, _number("root", "-r", "Root rank, for collectives with a root.", 0)
     ] = 0
     ngpus: Annotated[
         int,
-        _number(
-            "ngpus", "-g", "Number of ranks is -g times -t. 1: one rank per port.", 1
-        ),
+        _number("ngpus", "-g", "Number of ranks, times -t. 1: one rank per port.", 1),
     ] = 1
     nthreads: Annotated[int, _nothing("nthreads", "t", 1)] = 1
     per_iter_timing: Annotated[
@@ -82,7 +80,10 @@ class BenchOptions:
     ] = 0
     per_iter_skip: Annotated[int, _nothing("per_iter_skip", "K", 0)] = 0
     run_cycles: Annotated[
-        int, _number("run_cycles", "-N", "Number of tables. 0: until interrupted.", 0)
+        int,
+        _number(
+            "run_cycles", "-N", "Number of tables. 0: repeat until interrupted.", 0
+        ),
     ] = 1
     timeout: Annotated[
         int, _number("timeout", "-T", "Time limit in seconds. 0: none.", 0)
@@ -153,7 +154,7 @@ class BenchOptions:
             )
 
     def ignored(self) -> Iterator[str]:
-        """Yield the letters of given options that have no effect here."""
+        """Yield the letters of options that are given but have no effect here."""
         given = {
             **{"p": self.parallel_init, "C": self.cputime, "G": self.cudagraph},
             **{"R": self.register, "u": self.unalign, "M": self.memory},

@@ -1,4 +1,4 @@
-"""The programs of nccl-tests, with their collectives and their rounding of sizes."""
+"""The nccl-tests programs, with their collectives and size rounding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REDUCTIONS = ("sum", "prod", "min", "max", "avg", "mulsum")
 
 
 class _Program(NamedTuple):
-    """A program of nccl-tests, with its algorithm if the program implies one."""
+    """An nccl-tests program, with its algorithm if the program implies one."""
 
     op: CollectiveOp
     algorithm: str | None = None
@@ -111,7 +111,7 @@ def rounded(asked: int, test: str, nranks: int, element: int) -> BenchSize:
             input_bytes=size,
             record_bytes=size,
         )
-    # The part of a rank starts at a multiple of the vector size.
+    # Each rank's part starts at a multiple of the vector size.
     count = count // nranks // (vector := max(1, VECTOR_BYTES // element)) * vector
     share = count * element
     op = PROGRAMS[test].op

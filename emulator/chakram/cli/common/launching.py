@@ -20,15 +20,15 @@ Launch = Annotated[
     _option(
         metavar="KIND",
         help="Start the agents of an external fabric: local, ssh, slurm or mpi. "
-        "Default: agents already listen.",
+        "Default: use agents that already listen.",
     ),
 ]
 Listen = Annotated[
     str,
     _option(
         metavar="ADDRESS[:PORT]",
-        help="Address at which launched agents reach this controller. Default: that "
-        "of the interface to their hosts.",
+        help="Address at which launched agents reach this controller. Default: the "
+        "address of the interface toward their hosts.",
     ),
 ]
 AgentCommand = Annotated[
@@ -43,7 +43,7 @@ LauncherOptions = Annotated[
     list[str] | None,
     _option(
         metavar="OPTION",
-        help="Further option for ssh, srun or mpirun, e.g. "
+        help="Additional option for ssh, srun or mpirun, e.g. "
         "--launcher-option=--partition=gpu. Can be repeated.",
     ),
 ]
@@ -51,7 +51,7 @@ Lease = Annotated[
     str,
     _option(
         metavar="TIME",
-        help="Time without a controller after which launched agents end themselves.",
+        help="Time without a controller after which launched agents exit.",
     ),
 ]
 Tolerate = Annotated[
@@ -59,8 +59,8 @@ Tolerate = Annotated[
     _option(
         metavar="N",
         min=0,
-        help="Run without up to this many hosts whose agents do not start. Jobs that "
-        "then find too few ports are left out.",
+        help="Maximum number of hosts to run without if their agents do not start. "
+        "Jobs are left out if too few ports remain for them.",
     ),
 ]
 

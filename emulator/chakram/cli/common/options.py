@@ -47,8 +47,8 @@ Resources = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Distrust the experiment: it may name only files in this folder, at which "
-        "its paths start, and no Python code.",
+        help="Distrust the experiment. Its paths start at this folder, and it may name "
+        "only files in the folder, and no Python code.",
     ),
 ]
 EndWithParent = Annotated[
@@ -64,7 +64,7 @@ PlanFile = Annotated[
     typer.Option(
         "--plan",
         metavar="FILE",
-        help="Take the programs from a saved plan (`chakram plan --save`) instead "
+        help="Read the programs from a saved plan (`chakram plan --save`) instead "
         "of the traces.",
     ),
 ]
@@ -139,10 +139,10 @@ def read_experiment(
         path: The file.
         overrides: The values of ``--set``.
         hosts: Inventory file, instead of ``fabric.hosts``.
-        launching: How agents are to be started. In a job of Slurm, hosts outside the
+        launching: Options for starting agents. In a Slurm job, hosts outside the
             allocation are left out.
-        resources: Folder that the experiment may name files of, or None.
-        named: Values of options that are named like a key of the file.
+        resources: Folder with the files that the experiment may name. None: no limit.
+        named: Values of options, by the key of the file that each option sets.
 
     Raises:
         ConfigError: If the file or an override is invalid.
@@ -169,7 +169,7 @@ def read_experiment(
 
 
 def _refuse_fabric_without_hosts(path: Path, hosts: Path) -> None:
-    """Refuse ``--hosts`` for an experiment whose fabric is not one of real hosts.
+    """Refuse ``--hosts`` for an experiment whose fabric has no real hosts.
 
     Raises:
         ConfigError: If the fabric has another kind, or the file cannot be read.
@@ -187,7 +187,7 @@ def _refuse_fabric_without_hosts(path: Path, hosts: Path) -> None:
 
 
 def end_with_parent(pid: int) -> None:
-    """Have this process interrupted when its parent, process *pid*, ends."""
+    """Interrupt this process when its parent, process *pid*, ends."""
     if not pid:
         return
     import signal
@@ -198,10 +198,10 @@ def end_with_parent(pid: int) -> None:
 
 
 def prefixes_of(option: str, texts: Sequence[str]) -> list[Prefix]:
-    """Return the prefixes that an option gives.
+    """Return the address prefixes in the values of an option.
 
     Raises:
-        ConfigError: If one is not valid.
+        ConfigError: If a prefix is not valid.
     """
     from pydantic_core import PydanticCustomError
 

@@ -1,4 +1,4 @@
-"""Output of the results of a run or simulation."""
+"""Print the results of a run or simulation."""
 
 from __future__ import annotations
 

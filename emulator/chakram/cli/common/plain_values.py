@@ -1,7 +1,7 @@
-"""Values of parameters that need no conversion by pydantic.
+"""Conversion of plain parameter values without pydantic.
 
-Newer versions of Typer convert the value of every parameter with pydantic. To import it
-takes longer than to import Typer, and most values are strings and paths.
+Newer versions of Typer convert the value of every parameter with pydantic. Importing
+pydantic takes longer than importing Typer, and most values are strings and paths.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _plain(value: Any, kind: Any, info: Any) -> Any:
     """Return a value of type *kind*, or raise LookupError if Typer has to convert it.
 
     Args:
-        value: The value: of the command line, or the default.
+        value: The value from the command line, or the default.
         kind: The type of the parameter.
         info: Typer's description of the parameter.
     """
@@ -74,7 +74,7 @@ def _plain(value: Any, kind: Any, info: Any) -> Any:
 
 
 def _is_checked(info: Any) -> bool:
-    """Return whether a path is to be checked, beyond whether it is readable."""
+    """Return whether Typer checks more of a path than whether it is readable."""
     unusual = info.exists, info.writable, info.resolve_path, info.allow_dash
     return any(unusual) or not (info.file_okay and info.dir_okay and info.readable)
 

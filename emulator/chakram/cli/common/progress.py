@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_NS = 2 * 10**9
 _LEFT_AFTER_NS = 5 * 10**9
-"""Time of a phase from which the remaining time is estimated."""
+"""Elapsed time of a phase after which its remaining time is estimated."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def run_request(
     interval_ns: int = 0,
     **how: Any,
 ) -> Iterator[RunRequest]:
-    """Yield the request of a verb, and show its progress until the block ends.
+    """Yield the request for a run, and show the run's progress until the block ends.
 
     Args:
         experiment: The experiment.
@@ -50,7 +50,7 @@ def run_request(
         runs: Folder for run directories. None: the folder in the experiment.
         quiet: Show nothing.
         interval_ns: Time between two lines of counters, or 0 for none.
-        how: Further fields of the request.
+        how: Additional fields of the request.
     """
     from chakram.execution.request import RunRequest
 
@@ -75,7 +75,7 @@ class ProgressReporter:
         console: The console. None: stderr, with a bar on a terminal only.
         interval_ns: Time between two lines of counters, or 0 for none.
         dilation: Time dilation of the fabric. Lines show undilated rates.
-        clock_ns: Returns the current time.
+        clock_ns: Function that returns the current time.
     """
 
     quiet: bool = False
@@ -168,7 +168,7 @@ class ProgressReporter:
             self._print(f"{self._phase}: {unit} {done} of {total}{left}")
 
     def expect(self, duration_ns: int) -> None:
-        """Receive the expected duration of the iterations of a run, or 0."""
+        """Store the expected duration of all iterations of a run. 0: unknown."""
         self._expected_ns = duration_ns
 
     def _left_ns(self, spent_ns: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Client of a service: runs experiments there, and shows their results here."""
+"""Client that runs experiments on a service and shows their results."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _USAGE = f"chakram --server URL {{{','.join(VERBS)}}} ..."
 
 
 class Remote:
-    """A service.
+    """Client of a service.
 
     Args:
-        address: Its URL.
+        address: URL of the service.
     """
 
     def __init__(self, address: str) -> None:
@@ -71,16 +71,16 @@ class Remote:
             self._context = _tls()
 
     def get(self, path: str, **query: str | None) -> bytes:
-        """Return the answer to a request."""
+        """Return the body of the answer to a GET request."""
         with self._open("GET", path, query=query) as answer:
             return bytes(answer.read())
 
     def document(self, path: str, **query: str | None) -> Any:
-        """Return the document that a request is answered with."""
+        """Return the JSON document in the answer to a GET request."""
         return self._document(self.get(path, **query))
 
     def send(self, method: str, path: str, document: Any = None) -> Any:
-        """Return the document that a request with a document is answered with."""
+        """Send a request with a document, and return the document in the answer."""
         with self._open(method, path, document=document) as answer:
             return self._document(answer.read())
 
@@ -95,7 +95,7 @@ class Remote:
             ) from None
 
     def events(self, run_id: str) -> Iterator[tuple[str, Any]]:
-        """Yield kind and data of the events of a run until it ends."""
+        """Yield the kind and data of each event of a run until the run ends."""
         with self._open("GET", f"/runs/{run_id}/events", limit_s=86_400) as answer:
             kind = ""
             for raw in answer:
@@ -207,7 +207,7 @@ def main(address: str, arguments: Sequence[str]) -> int:
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return words and options, of which those without value have none."""
+    """Return the words, and the values of each option, empty if it has no value."""
     words: list[str] = []
     options: dict[str, list[str]] = {}
     waiting = list(arguments)

@@ -1,6 +1,6 @@
 """Standard output and error that tolerate a closed pipe (``chakram ... | head``).
 
-Without them, the next line that a verb prints to a closed pipe would raise
+Without these streams, the next line that a verb prints to a closed pipe would raise
 ``BrokenPipeError``, and a run would end without results.
 """
 
@@ -44,7 +44,7 @@ class _Descriptor(io.FileIO):
 
 
 def outlive_readers() -> None:
-    """Replace ``sys.stdout`` and ``sys.stderr`` by streams that tolerate a closed pipe.
+    """Make ``sys.stdout`` and ``sys.stderr`` tolerate a closed pipe.
 
     A failed write to standard error never ends the command.
     """

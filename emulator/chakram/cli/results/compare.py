@@ -33,8 +33,8 @@ def compare(
         typer.Argument(
             metavar="B...",
             help="Run directories, folders of repeated runs, or files. Files are "
-            "output of `run --json` or nccl-tests (text or JSON), a log of ASTRA-sim, "
-            "an fct.txt of ns-3, or PARAM's replayedCommsPerf files.",
+            "output of `run --json` or nccl-tests (text or JSON), an ASTRA-sim log, "
+            "an fct.txt file from ns-3, or PARAM's replayedCommsPerf files.",
         ),
     ],
     every: Annotated[
@@ -45,8 +45,8 @@ def compare(
 ) -> None:
     """Compare results of runs, simulations and other tools.
 
-    Without --all, only differences larger than the variation between repetitions are
-    listed.
+    Without --all, the tables list only differences that exceed the variation between
+    repetitions.
     """
     import_arrow_only()
     from chakram.analysis.comparison import compare as compared
@@ -220,7 +220,7 @@ def diff(
     from chakram.console.text_table import Column
 
     a, b = (_settings(path) for path in (first, second))
-    # An experiment file does not contain versions and hosts.
+    # An experiment file does not contain versions or hosts.
     sections = {_section(key) for key in a} & {_section(key) for key in b}
     differing = {
         key: both

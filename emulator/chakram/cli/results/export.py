@@ -109,7 +109,7 @@ def astra_sim(
     force: _Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write the inputs of ASTRA-sim for one iteration.
+    """Write the ASTRA-sim inputs for one iteration.
 
     The inputs are workload, system, memory and network. The network is for ns-3, and
     for the analytical backends if they support the topology.
@@ -223,7 +223,7 @@ def nccl_tests(
     force: _Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write collectives as JSON documents of nccl-tests 2.19.
+    """Write collectives as JSON documents in the format of nccl-tests 2.19.
 
     There is one file per test, as nccl-tests writes it with -J.
     """

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def gate(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="Run directory, or a file from --json."),
+        typer.Argument(
+            metavar="RUN", help="Run directory, or a file with the output of --json."
+        ),
     ],
     rules: Annotated[Path, typer.Argument(metavar="RULES.yaml", help="Rules file.")],
     baseline: Annotated[

@@ -24,7 +24,7 @@ _CAUSES = 4
 _PARTS = 5
 _PLACES = 3
 _OVERLAP = 0.02
-"""Difference of a fault's saving alone and after others that is printed."""
+"""Smallest printed difference between a fault's saving alone and after others."""
 
 
 def why(
@@ -52,8 +52,8 @@ def why(
         bool,
         typer.Option(
             "--no-verify",
-            help="Print only the charges of the critical path; do not simulate the run "
-            "without each possible cause.",
+            help="Print only the times charged along the critical path. Do not "
+            "simulate the run without each possible cause.",
         ),
     ] = False,
     budget_s: Annotated[
@@ -62,8 +62,8 @@ def why(
             "--budget",
             metavar="SECONDS",
             min=0,
-            help="Work of the simulations that test causes, in seconds of an idle "
-            "core. The load of this machine does not change the result.",
+            help="Limit on the work of simulations that test causes, in seconds of an "
+            "idle core. The load of this machine does not change the result.",
         ),
     ] = 60.0,
     as_json: Json = False,
@@ -141,10 +141,10 @@ def _explained(
 
 
 def _same_dilation(first: RunResults, second: RunResults) -> int:
-    """Return the dilation of two runs, whose times could not be subtracted otherwise.
+    """Return the common dilation of two runs, whose times are to be subtracted.
 
     Raises:
-        InputError: If it differs.
+        InputError: If the dilations differ.
     """
     dilation, other = first.manifest.dilation, second.manifest.dilation
     if dilation != other:
@@ -315,5 +315,5 @@ def _fault_lines(finding: Finding) -> list[str]:
 
 
 def _together(finding: Finding) -> str:
-    """Return the cause, and those with which it acts jointly."""
+    """Return the cause, and the causes with which it acts jointly."""
     return " and ".join(map(str, (finding.suspect, *finding.together_with)))

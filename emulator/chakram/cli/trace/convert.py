@@ -26,7 +26,10 @@ app = typer.Typer(
 _Folder = Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")]
 _Compress = Annotated[
     bool | None,
-    typer.Option("--gzip/--no-gzip", help="Compress, or not. Default: as the input."),
+    typer.Option(
+        "--gzip/--no-gzip",
+        help="Compress the files, or not. Default: like the input.",
+    ),
 ]
 _MAX_RANKS = 1024
 
@@ -140,7 +143,7 @@ def to_collective(
     force: loading.Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write an algorithm as a custom collective of ASTRA-sim.
+    """Write an algorithm as a custom ASTRA-sim collective.
 
     There is one file per position in the group.
     """

@@ -38,8 +38,8 @@ def lint(
 ) -> None:
     """Check whether a trace set can be replayed.
 
-    This reports causes of hangs, failures and misleading results of a replay. The exit
-    code is 2 if the set cannot be replayed.
+    The checks find causes of hangs, failures and misleading results of a replay. The
+    exit code is 2 if the set cannot be replayed.
     """
     from chakram.chakra.lint.lint_trace_set import lint_trace_set
     from chakram.chakra.lint.rule_table import Severity

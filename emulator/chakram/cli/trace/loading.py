@@ -68,16 +68,16 @@ Kineto = Annotated[
 UnnamedGroup = Annotated[
     list[str] | None,
     typer.Option(
-        help="Process group of operations that name none (gloo's in PyTorch host "
-        "traces), by name or purpose. For one operation: all_reduce=dp. Can be "
+        help="Process group, by name or purpose, of operations that name none (such as "
+        "gloo's in PyTorch host traces). For one operation: all_reduce=dp. Can be "
         "repeated."
     ),
 ]
 Uncorrected = Annotated[
     list[str] | None,
     typer.Option(
-        help="Turn off this correction of the trace; its name is in brackets after its "
-        "warning. Can be repeated."
+        help="Turn off this correction of the trace. Each warning about a correction "
+        "ends with the correction's name in brackets. Can be repeated."
     ),
 ]
 
