@@ -1,4 +1,4 @@
-"""Checks across sections, for values that are valid alone but conflict.
+"""Checks across sections, for values that are valid alone but conflict with each other.
 
 A check takes the experiment sections that it needs and returns mistakes. It runs if
 those sections are valid, even if others are not. One pass therefore reports all
@@ -166,7 +166,7 @@ def _check_order(job: Job, where: Location) -> Iterator[Mistake]:
 
 
 def check_iterations(iterations: Any) -> Iterator[Mistake]:
-    """Check that ``gap`` is set with ``sync: gap``, and not otherwise."""
+    """Check that ``gap`` is set with ``sync: gap``, and only then."""
     if (iterations.sync == "gap") == (iterations.gap_ns > 0):
         return
     if iterations.sync == "gap":

@@ -69,7 +69,7 @@ def stretches(field: FieldInfo) -> Stretches | None:
 def _in_type(annotation: Any) -> Stretches | None:
     if isinstance(annotation, Stretches):
         return annotation
-    # For an optional field, the metadata of the other type applies.
+    # For an optional field, the metadata of the type other than None applies.
     metadata = getattr(annotation, "__metadata__", ())
     for each in (*metadata, *get_args(annotation)):
         found = _in_type(each)

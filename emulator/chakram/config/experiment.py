@@ -51,7 +51,7 @@ class Iterations(Model):
     measured: Whole = Field(default=20, ge=1, le=1_000_000)
     """Number of measured iterations."""
     sync: Literal["barrier", "free", "gap"] = "barrier"
-    """Synchronization of a rank between two iterations. barrier: a barrier of its job's
+    """Synchronization of ranks between two iterations. barrier: a barrier of the job's
     ranks; free: none; gap: a pause of fixed length."""
     gap_ns: Time = Field(default=0, alias="gap", examples=["10ms"])
     """Pause between two iterations, with sync: gap."""
@@ -71,8 +71,8 @@ class Arrivals(Model):
     gap_ns: Time = Field(alias="gap", examples=["50ms"])
     """Time between two starts."""
     spacing: Literal["even", "exponential"] = "even"
-    """even: every gap has this length; exponential: random gaps with this mean, drawn
-    from seed."""
+    """Lengths of the gaps. even: each gap has the length gap; exponential: random
+    lengths with mean gap, drawn from seed."""
 
 
 class AgentSettings(Model):
@@ -138,9 +138,10 @@ class Experiment(Model):
     prefixes. Default: derived from name. A running lab of this name (see chakram fabric
     up) is used unchanged."""
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
-    """Jobs: one trace each, with its placement."""
+    """Jobs, each with one trace and its placement."""
     arrivals: Arrivals | None = None
-    """Staggered start of jobs, in addition to each job's start. Default: none."""
+    """Staggered start of jobs, in addition to the key start of each job. Default:
+    none."""
     collectives: dict[CollectiveOp, AlgorithmChoice] = Field(
         default_factory=dict, examples=[{"all_reduce": "ring"}]
     )
@@ -160,8 +161,8 @@ class Experiment(Model):
             json_schema_input_type=Preflight | Literal["off", "warn", "require"],
         ),
     ] = Preflight.section_defaults(action="off")
-    """Tests of every pair of ports before the run: a section, or its action. Default:
-    off."""
+    """Tests of every pair of ports before the run: a section, or only its action.
+    Default: off."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Seed of placement, arrivals, paths, faults, and ECN marks of simulated
     switches."""
@@ -235,7 +236,7 @@ def recorded_experiment(
     where: str,
     hint: str = "run the experiment again with this version",
 ) -> Experiment:
-    """Parse an experiment as ``run.json`` has it, or a changed one.
+    """Parse an experiment from ``run.json``, perhaps with changes.
 
     Raises:
         InputError: If this version cannot read the experiment.
@@ -293,11 +294,12 @@ def parse_experiment(
 
     Args:
         text: The experiment, or its document, which overrides change.
-        source: Name for errors.
+        source: Name of the experiment in errors.
         overrides: As for ``load_experiment``.
         options: As for ``load_experiment``.
         confined_to: Folder at which relative paths start instead, and outside of which
-            the experiment may not name files. It then may not name Python code either.
+            the experiment may not name files. The experiment may then not name Python
+            code either.
 
     Raises:
         ConfigError: As for ``load_experiment``, with *source* instead of a file name.
@@ -316,10 +318,10 @@ def parse_experiment(
 
 
 def check_changes(changes: object, *, name: str) -> None:
-    """Check that the argument called *name* has values by key path.
+    """Check that the argument *name* is a mapping from key paths to values.
 
     Raises:
-        ConfigError: If it is not a mapping, or a key is not text.
+        ConfigError: If the argument is not a mapping, or a key is not text.
     """
     hint = f'e.g. {name}={{"iterations.measured": "3"}}'
     if not isinstance(changes, Mapping):

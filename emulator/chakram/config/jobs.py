@@ -164,8 +164,9 @@ class TraceFiles(Model):
     unnamed_group: UnnamedGroups = Field(
         default_factory=dict, examples=["world", {"all_reduce": "0"}]
     )
-    """Group of operations that name no group, such as gloo's: one group for all, or one
-    per operation. * matches any text in the name or description of a group."""
+    """Group of operations that name no group, such as gloo operations: one group for
+    all, or one per operation. * matches any text in the name or description of a
+    group."""
     dependencies: Literal["auto", "data", "control", "both"] = "auto"
     """Dependencies that order the nodes. auto: data dependencies, or control
     dependencies if the file has no others."""
@@ -198,7 +199,8 @@ class TraceFiles(Model):
     peer_offset: int | None = Field(
         default=None, ge=-MAX_RANKS, le=MAX_RANKS, examples=[1]
     )
-    """Offset of the peer's rank, for messages of a replicated trace without a peer."""
+    """Offset from a rank to its peer, for messages of a replicated trace that name no
+    peer."""
 
 
 def _trace_tag(value: Any) -> str | None:
@@ -237,7 +239,7 @@ class Compute(Model):
 
     source: Literal["none", "trace", "roofline"] = Field(default="trace", alias="from")
     """Duration of a compute node. none: zero; trace: as recorded; roofline: operations
-    over peak, or bytes over memory if longer."""
+    divided by peak, or bytes divided by memory, whichever is longer."""
     scale: Ratio = Fraction(1)
     """Factor that multiplies the duration of every compute node."""
     peak_flops: ComputeRate | None = Field(default=None, alias="peak")
@@ -353,11 +355,11 @@ class Placement(Model):
     ranks_per_port: Whole = Field(default=1, ge=1, le=1024)
     """Number of ranks per port."""
     first_port: Whole | None = Field(default=None, ge=0, examples=[4])
-    """First port; for striped and random, the first to choose from. Default for packed:
-    the first after those of earlier jobs."""
+    """First port, or for striped and random, the first port to choose from. Default for
+    packed: the first port after those of earlier jobs."""
     pattern: Literal["packed", "striped", "random"] = "packed"
-    """packed: consecutive ports; striped: alternating between all switches; random:
-    drawn from seed."""
+    """Choice of ports. packed: consecutive ports; striped: ports that alternate between
+    all switches; random: ports drawn from seed."""
     ports: Ports | None = Field(default=None, examples=[[0, 1, "h4", "h5"]])
     """Ports to choose from, by number or host name. Default: those that no earlier job
     uses."""

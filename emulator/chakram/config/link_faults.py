@@ -97,7 +97,7 @@ class LinkFaultSettings(Model):
     probability: Annotated[Number, Field(gt=0.0, le=1.0)] | None = Field(
         default=None, examples=[0.01]
     )
-    """For loss and corruption: fraction of packets."""
+    """For loss and corruption: fraction of packets that are affected."""
     period_ns: Time | None = Field(
         default=None, alias="period", ge=2, examples=["10ms"]
     )
@@ -215,7 +215,7 @@ def check_link_faults(
 def _check_level(
     fault: LinkFaultSettings, simulation: Simulation, where: Location
 ) -> Iterator[Mistake]:
-    """Check that a simulation of the configured level can have the fault."""
+    """Check that a simulation at the configured level supports the fault."""
     if simulation.cost_model != "chakram":
         yield Mistake(
             where,

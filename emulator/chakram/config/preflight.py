@@ -22,7 +22,8 @@ class Preflight(Model):
     """off: no tests; warn: a failed test adds a warning to the results; require: a
     failed test prevents the run."""
     pairs: Literal["rate", "latency", "none"] = "rate"
-    """rate: latency and rate of messages; latency: only latency; none: neither."""
+    """Measurements of each pair. rate: latency and rate; latency: only latency; none:
+    neither."""
     mtu: bool = True
     """Whether to test path MTUs with unfragmented packets."""
     dscp_ecn_echo: bool = True
@@ -36,7 +37,8 @@ class Preflight(Model):
     min_permutation_rate: Number | None = Field(
         default=None, ge=0.0, le=1.0, examples=[0.8]
     )
-    """The same fraction while all ports send. Default: no minimum."""
+    """Minimum rate of a pair while all ports send, as a fraction of the link rate.
+    Default: no minimum."""
     max_latency_ns: Time | None = Field(
         default=None, alias="max_latency", examples=["50us"]
     )
@@ -50,8 +52,8 @@ class Preflight(Model):
     paths: Whole | None = Field(default=None, ge=1, le=64, examples=[8])
     """Number of UDP source ports to probe. Default: 8, or 1 if there is one path."""
     rounds: Whole | None = Field(default=None, ge=1, examples=[16])
-    """Number of rounds of disjoint pairs to test. Default: all, which test every
-    pair."""
+    """Number of rounds of disjoint pairs to test. Default: all rounds, which together
+    test every pair."""
 
 
 def preflight_section(value: object) -> object:

@@ -1,8 +1,8 @@
 """JSON Schemas of experiment and inventory files.
 
 The schema of experiments lists the worlds in which each key applies. ``configs/schema``
-has copies, which ``tools/generate_reference.py`` writes and a test compares.
-``python -m chakram.config.schema`` prints the schema of experiments.
+has copies of the schemas, which ``tools/generate_reference.py`` writes and a test
+compares. ``python -m chakram.config.schema`` prints the schema of experiments.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Generator(GenerateJsonSchema):
 def experiment_schema() -> dict[str, Any]:
     """Return the JSON Schema of the experiment file.
 
-    If a key does not apply in all worlds, its description lists those where it does.
+    The description of a key lists the worlds in which it applies, unless these are all.
     """
     schema = _schema_of(Experiment, "Chakram experiment")
     for name, section in {Experiment.__name__: schema, **schema["$defs"]}.items():

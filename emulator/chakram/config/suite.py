@@ -58,14 +58,14 @@ class Suite(Model):
     cases: tuple[Case, ...] = Field(default=(), max_length=1000)
     """Named sets of settings."""
     matrix: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
-    """Values by key. Every combination is a cell, in each case."""
+    """Values by key. Every combination of values is a cell, in each case."""
     baseline: dict[str, Any] = Field(default_factory=dict)
     """Values that select the baseline of a cell. The baseline has the cell's own values
     for all other keys. The key case selects a case. Default: the first cell is the
     baseline of all cells."""
     repetitions: Whole = Field(default=1, ge=1, le=1000)
     """Number of repetitions. All cells run once before the next repetition starts. Each
-    repetition uses the next seed, for simulated and run cells alike."""
+    repetition uses the next seed, both in simulations and in runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Plan:
     def overrides(self, cell: Cell, repetition: int) -> dict[str, str]:
         """Return the arguments of ``--set`` for a cell in one repetition, in order.
 
-        Each repetition has its own seed, the same for simulations and runs. A
+        Each repetition has its own seed, which is the same for simulations and runs. A
         simulation therefore has the same paths, placements and random faults as its
         run. Synthetic traces have other seeds, which are the same in all repetitions.
         """
@@ -119,7 +119,8 @@ class Plan:
     def digest(self, cell: Cell, repetition: int) -> str:
         """Return a digest of all inputs of a cell, to match stored results.
 
-        Another version of Chakram may give other results, so it is an input as well.
+        Another version of Chakram may give other results, so the version is an input,
+        too.
         """
         made_of = [
             __version__, self.base_digest, cell.world,

@@ -67,7 +67,7 @@ class Dscp(section_of(TransportPlan, "dscp")):  # type: ignore[misc] # a made cl
 class AdaptiveRetransmission(
     section_of(TransportPlan, "adaptive_retransmission")  # type: ignore[misc] # a made class
 ):
-    """Timeouts in four ranges: first low to twice low, then twice as high each time."""
+    """Timeouts in four ranges: from low to twice low, then each range twice as high."""
 
 
 class Accept(section_of(TransportPlan, "reordering", "accept")):  # type: ignore[misc] # a made class
@@ -102,7 +102,7 @@ class QueuePairs(section_of(TransportPlan, "queue_pairs")):  # type: ignore[misc
 class ClassOf(Model):
     """Rule that assigns a traffic class to queue pairs that match all of its keys.
 
-    It has either a class or a DSCP.
+    The rule has either a class or a DSCP.
     """
 
     job: Name | None = None
@@ -115,7 +115,7 @@ class ClassOf(Model):
         | None
     ) = Field(default=None, examples=["all_to_all"])
     """Collective of the process group; send_recv: messages between two ranks. Default:
-    any, and messages between two ranks."""
+    any collective, and messages between two ranks."""
     group: str | None = Field(
         default=None, min_length=1, max_length=1024, examples=["dp*"]
     )
@@ -237,8 +237,8 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
     """Seed of initial packet sequence numbers. Default: random in a run, seed in a
     simulation."""
     source_ports: Literal["flow_label"] | SourcePorts = "flow_label"
-    """UDP source ports, which determine equal-cost paths. flow_label: from the queue
-    pair numbers, as in adapters; or ports to use alternately."""
+    """UDP source ports, which determine equal-cost paths. flow_label: computed from the
+    queue pair numbers, as in NICs; or a list of ports to use alternately."""
     queue_pairs: QueuePairs = QueuePairs.section_defaults()
     """Queue pairs between two ranks, and how messages use them."""
     credits: Whole | None = Field(default=None, ge=1, le=64, examples=[4])
@@ -275,4 +275,5 @@ class Faults(Model):
         max_length=64,
         examples=[[{"kind": "down", "link": "leaf0-spine0", "at": "100ms"}]],
     )
-    """Link faults. Levels message and flow have only those of the whole run."""
+    """Link faults. Simulations at levels message and flow support only faults that last
+    the whole run."""

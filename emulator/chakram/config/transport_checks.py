@@ -74,7 +74,7 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
 
 
 def check_class_of(transport: Transport, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
-    """Check that rules for traffic classes have one, and name existing jobs."""
+    """Check that traffic class rules have a class or DSCP, and name existing jobs."""
     names = [job.name for job in jobs]
     for index, rule in enumerate(transport.class_of):
         if (rule.traffic_class is None) == (rule.dscp is None):
@@ -194,14 +194,15 @@ _ONLY_FOR = {
     "by": ("delay_ns", ("delay", "reorder")),
     "behind": ("behind", ("reorder",)),
 }
-"""Field and actions of keys of packet faults that other actions ignore."""
+"""Field and actions of each packet fault key that all other actions ignore."""
 
 
 def check_fault_keys(faults: Faults) -> Iterator[Mistake]:
     """Check for keys that the action of a packet fault ignores.
 
     Args:
-        faults: Faults of the experiment as written: dilation changes ignored keys, too.
+        faults: Faults of the experiment as written, because dilation also changes
+            ignored keys.
     """
     for index, fault in enumerate(faults.packets):
         for key, (name, actions) in _ONLY_FOR.items():
@@ -238,7 +239,7 @@ def check_packet_faults(
                 f"there is no job {fault.job!r}",
                 f"known: {', '.join(ranks_of)}",
             )
-            # Without its job, the ranks to check against are unknown.
+            # The ranks of an unknown job are unknown, so they cannot be checked.
             continue
         counts = ranks_of.values() if fault.job is None else (ranks_of[fault.job],)
         ranks = _most(tuple(counts))

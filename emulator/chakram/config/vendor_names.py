@@ -90,7 +90,7 @@ def _take(
 def to_vendor(
     vendors: Vendors, parameters: tuple[tuple[str, int], ...], vendor: str
 ) -> dict[str, VendorNumber | None]:
-    """Return a plan's parameters under a vendor's names, rounded to its units.
+    """Return a plan's parameters under a vendor's names, rounded to the vendor's units.
 
     None represents a nonzero value that is too small for the vendor's units.
 

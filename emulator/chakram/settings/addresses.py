@@ -102,7 +102,7 @@ def check_listen_address(text: str, option: str) -> str:
     """Return *text* if it is an address and a port.
 
     Raises:
-        ConfigError: If it is not. *option* is its place.
+        ConfigError: If it is not. The error names *option* as the place.
     """
     try:
         return _listen(text)

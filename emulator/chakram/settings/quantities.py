@@ -33,8 +33,8 @@ BASE_DIRECTORY = "base_directory"
 
 
 CONFINED_TO = "confined_to"
-"""Key of the validation context: a folder. Experiments of clients may not name files
-outside of it, or Python code."""
+"""Key of the validation context: a folder. Experiments of clients may name neither
+files outside of it nor Python code."""
 
 
 class Model(BaseModel):
@@ -344,7 +344,7 @@ WorkingPath = Annotated[
 PORT_KINDS = ("udp", "verbs", "memory")
 """Kinds of ports that agents open. Those of ``memory`` are for tests."""
 _INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,15}")
-# IB_DEVICE_NAME_MAX of Linux is 64 with the final zero. Names of devices contain the
+# Linux's IB_DEVICE_NAME_MAX is 64, including the final zero. Device names contain the
 # place on the PCI bus, e.g. roceP22p195s0f1v12.
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}(,huge-pages)?")
 

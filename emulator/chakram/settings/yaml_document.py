@@ -102,8 +102,8 @@ class _Loader(yaml.SafeLoader):
 _FastLoader: type[yaml.SafeLoader] = type(
     "_FastLoader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {}
 )
-"""The same with libyaml, where PyYAML has it. It is ten times as fast, but its errors
-differ."""
+"""The same loader with libyaml, where PyYAML has it. It is ten times as fast, but its
+errors differ."""
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS: dict[str, Callable[[str], Any]] = {
@@ -380,9 +380,9 @@ def read_model(
 
     Args:
         path: The file.
-        model: The model of its top level.
+        model: The model of the file's top level.
         context: Context of the validation.
-        check: Returns further mistakes of a valid model.
+        check: Function that returns additional mistakes of a valid model.
         factor: Factor of the limits of the file.
 
     Raises:
