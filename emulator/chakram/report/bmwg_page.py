@@ -80,7 +80,7 @@ def bmwg_page(results: RunResults) -> str:
 def deviations(
     data: RunData, rows: Sequence[run_rows.ReportRow]
 ) -> list[tuple[str, str]]:
-    """Return each requirement of the drafts that the run misses, and what it did."""
+    """Return each draft requirement that the run misses, and what the run did."""
     manifest = data.manifest
     found = []
     for measured, least_ns, wanted, did in (

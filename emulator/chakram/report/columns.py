@@ -46,8 +46,8 @@ def percentiles(values: NDArray[Any], percents: Sequence[float]) -> tuple[float,
 def cdf_points(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Return a cumulative distribution: values, and the fraction not above each value.
 
-    The smallest value and the ``_TAIL`` largest values are all kept. Percentiles, which
-    are values that occur, represent the others.
+    The smallest value and the ``_TAIL`` largest values are all kept. Percentiles
+    represent the other values. Each percentile is a value that occurs.
     """
     ordered = np.sort(values)
     count = len(ordered)

@@ -41,7 +41,7 @@ class _Runs(dict[str, RunData]):
 
     @cached_property
     def rows(self) -> dict[str, tuple[ReportRow, ...]]:
-        """The rows of results of each run."""
+        """The result rows of each run, by letter."""
         return {letter: report_rows(data) for letter, data in self.items()}
 
     @cached_property
@@ -57,8 +57,8 @@ class _Runs(dict[str, RunData]):
     def kinds(self) -> list[tuple[str, dict[str, ReportRow]]]:
         """Rows that match in job, collective, ranks and size, by run, with their name.
 
-        Runs may differ in the algorithm, so it does not distinguish rows, unless a run
-        has several algorithms.
+        Runs may differ in the algorithm, so the algorithm distinguishes rows only if a
+        run has several algorithms.
         """
         repeated = {
             kind
@@ -82,7 +82,7 @@ class _Runs(dict[str, RunData]):
 
     @cached_property
     def _only_job(self) -> str | None:
-        """The job of the first run, if every run has a single one."""
+        """The job of the first run, if every run has a single job."""
         names = [
             {each.job for each in data.summary.iterations}
             | {each.row.job for each in self.rows[letter]}
@@ -91,9 +91,9 @@ class _Runs(dict[str, RunData]):
         return None if any(len(each) != 1 for each in names) else min(names[0])
 
     def job(self, name: str) -> str:
-        """Return the name by which a job is matched with those of other runs.
+        """Return the name by which a job is matched with jobs of other runs.
 
-        The only jobs of all runs match, even if their names differ.
+        If every run has a single job, these jobs match even if their names differ.
         """
         return self._only_job or name
 
@@ -216,7 +216,7 @@ def _verdicts(runs: _Runs) -> page.Parts:
     """Return the section that compares each run with the first run in sentences."""
     rows: list[tuple[str, str]] = []
     parts: dict[str, dict[str, float]] = {}
-    # A cause that a run lacks cost it no time, if the causes of the run are known.
+    # If the causes of a run are known, a cause that is not among them cost no time.
     explained = {
         letter: 0.0 for letter, found in runs.compared.items() if "part" in found.levels
     }

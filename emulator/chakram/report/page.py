@@ -95,7 +95,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """A bar chart with, for each name, the bars of all series side by side.
+    """A bar chart that shows, for each name, the bars of all series side by side.
 
     Attributes:
         title: Heading.
@@ -279,7 +279,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 _GZIP_LEVEL = 5
-"""A higher level takes twice as long and saves 1 % of the bytes."""
+"""Compression level. A higher one takes twice as long and saves 1 % of the bytes."""
 
 _MARK = re.compile(r"\(([bcmfv])\)")
 
@@ -293,7 +293,7 @@ class _Unchecked(Document):  # type: ignore[misc] # Bokeh has no types
     """A document that trusts its plots: only tests check them."""
 
     def validate(self) -> None:
-        """Do not check the plots, which takes as long as to write half of them."""
+        """Do not check the plots. The check takes half as long as writing them."""
 
 
 def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:

@@ -32,7 +32,7 @@ several ranks in each row and column."""
 
 TOOLS: Final = "pan,wheel_zoom,box_zoom,reset,save"
 WHOLE, HALF = 1100, 540
-"""Widths of figures in pixels: over the whole page, and half of it."""
+"""Widths of figures in pixels: the width of the whole page, and half of it."""
 
 _LEAST_WIDTHS = {WHOLE: 640, HALF: 440}
 """Least width of each figure, in pixels. In a narrower box, the figure scrolls."""
@@ -123,9 +123,9 @@ def draw(
     color: str | None = None,
     **look: Any,
 ) -> models.GlyphRenderer:
-    """Draw data as a glyph of Bokeh, and return what draws it.
+    """Draw data as a Bokeh glyph, and return the renderer of the glyph.
 
-    The methods of a figure make two more glyphs, for selections, which plots do not
+    Bokeh's own methods also make two glyphs for selections, which these plots do not
     have.
 
     Args:

@@ -160,7 +160,7 @@ def _link_text(a: str, b: str, line: _Line, *, is_counted: bool) -> str:
 
 
 def topology_facts(topology: Topology | str) -> list[tuple[str, str]]:
-    """Return size and oversubscription of a topology, empty if it is unknown."""
+    """Return facts about a topology's size and oversubscription, empty if unknown."""
     if isinstance(topology, str):
         return []
     ratios = []

@@ -53,7 +53,7 @@ _LATER = ("slip_ns", "wrong", "send_node_id", "receive_node_id", "receive_name")
 """Columns that earlier versions did not write."""
 
 _ZERO = ("slip_ns", "wrong", "packets", "retransmitted", "ce")
-"""Columns whose missing values are 0: of earlier versions, and of ports on NICs."""
+"""Columns whose missing values count as 0. Old versions and ports on NICs lack them."""
 
 _DERIVED = ("duration_ns", "generator_bound")
 _OF_CRITICAL = CriticalFlow._fields

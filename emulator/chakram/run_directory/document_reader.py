@@ -109,7 +109,7 @@ class DocumentReader(Generic[_T]):
             return self._validated(lambda reader: reader.validate_python(document))
 
     def read_json(self, text: bytes) -> _T:
-        """Return the contents of a JSON text. No value may be of another type."""
+        """Return the contents of a JSON text. Values must have the declared types."""
         take = self._take
         try:
             # pydantic refuses half of a surrogate pair, which json accepts.
@@ -131,7 +131,7 @@ class DocumentReader(Generic[_T]):
 
 
 def _taker(kind: Any) -> _Take:
-    """Return a function that accepts only values for which pydantic does the same."""
+    """Return a function that converts a value as pydantic does, or raises an error."""
     found = declared(kind)
     json_kind, convert = _conversion(found.kind)
     checks = [each.check for each in found.said if isinstance(each, InRange | Members)]

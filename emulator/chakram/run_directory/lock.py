@@ -4,8 +4,8 @@ The writer holds a lock (``flock``) on the directory itself. The kernel releases
 lock when the writer ends for any reason. Unlike a process ID, a lock cannot belong to a
 later process by mistake. All processes under one kernel see the lock, including
 processes in containers. A reader on another machine cannot see the lock, so
-``run.json`` contains the boot ID of the writer's kernel, and what identifies its
-machine.
+``run.json`` contains the boot ID of the writer's kernel, and an identifier of the
+writer's machine.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def boot_id() -> str | None:
 
 
 def machine_id() -> str | None:
-    """Return what identifies this machine, or None if its system has no identifier.
+    """Return an identifier of this machine, or None if its system has none.
 
-    It is a hash, because the identifier of the system is confidential.
+    The result is a hash, because the identifier of the system is confidential.
     """
     import hashlib
 

@@ -127,10 +127,10 @@ class ClockReading:
         uncertainty_ns: Bound on the error of times of this agent in tables.
         drift_ppm: How much faster the agent's clock runs than the controller's clock,
             in parts per million.
-        steps: How often the clock was set during the run.
+        steps: Number of times that the clock was set during the run.
         wall_source: What synchronizes the wall clock of the agent's host: ``chrony`` or
             ``ptp``. None: unknown, or the host does not follow another clock.
-        wall_offset_ns: Last distance that it measured. None: unknown.
+        wall_offset_ns: Last offset that ``wall_source`` measured. None: unknown.
         wall_bound_ns: Bound on the error of that wall clock. None: unknown.
     """
 
@@ -179,9 +179,9 @@ class RunManifest:
         versions: Versions of Python, Chakram, the kernel and the libraries.
         compiled: Hot modules that ran compiled, and reasons why others did not.
         host: Facts about the controller's machine.
-        lock: ``hostname``, ``machine_id`` (a hash of the system's) and ``boot_id`` of
-            the controller's machine. Empty if the controller could not lock the
-            directory.
+        lock: ``hostname``, ``machine_id`` (a hash of the system's identifier) and
+            ``boot_id`` of the controller's machine. Empty if the controller could not
+            lock the directory.
         agents: By agent: ``version`` of Chakram, ``protocol``, ``python``, ``kernel``,
             ``host`` and ``compiled``, and ``counters`` of its host during the run.
             Empty in simulations, before traffic starts, and in runs of versions that
@@ -219,9 +219,9 @@ class RunManifest:
             ``interval_ns`` between samples and ``refresh_ns``, the largest age of a
             counter; ``clock_ahead_ns`` and ``clock_bound_ns``, how far the switch's
             clock is ahead of this machine's monotonic clock, and the largest error of
-            that; the numbers of ``updates``, ``ignored`` values and ``restarts``;
+            that value; the numbers of ``updates``, ``ignored`` values and ``restarts``;
             ``gaps`` and ``resets`` with ports and times on the clock of the tables; and
-            ``facts`` that the switch told.
+            ``facts`` that the switch reported.
     """
 
     run_id: str

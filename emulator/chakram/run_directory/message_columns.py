@@ -100,7 +100,7 @@ class MessageColumns:
 
 
 def paths_of_sockets(paths: PathsOf | None, ends: Container[object]) -> PathsOf | None:
-    """Return *paths* without those of the ranks *ends*.
+    """Return *paths* without the paths of the ranks *ends*.
 
     Paths depend on the UDP source ports, which NICs choose themselves.
     """

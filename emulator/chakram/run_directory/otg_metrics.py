@@ -209,7 +209,7 @@ def _summed(
 def _are_older(
     table: pa.Table, column: str, since_ns: Mapping[str, int]
 ) -> pa.ChunkedArray:
-    """Return which rows are older than the time of their job."""
+    """Return a mask of the rows that are older than the time of their job."""
     older = pa.scalar(False)
     for job, time_ns in since_ns.items():
         is_older = pc.less(table[column], time_ns)

@@ -170,7 +170,7 @@ def _places(results: RunResults) -> dict[str, _Place]:
     )
     nodes = dict.fromkeys([*hosts, *(port.partition(":")[0] for port in ports)])
     number_of = {node: number for number, node in enumerate(nodes)}
-    # Links may have another order than the ports of hosts, whose numbers fct.txt has.
+    # The order of links may differ from that of host ports, whose numbers fct.txt has.
     known = {each.host: each.number for each in results.ports() if each.host in hosts}
     free = iter(sorted({*range(len(hosts))} - {*known.values()}))
     number_of |= {node: known[node] if node in known else next(free) for node in hosts}
@@ -187,8 +187,8 @@ def _places(results: RunResults) -> dict[str, _Place]:
 def _samples(results: RunResults, name: str) -> tuple[list[dict[str, Any]], int]:
     """Return samples of links by time, and the time of the first measured message.
 
-    The samples have a value of column *name*. Their class is None if they are of all
-    classes of a port.
+    The samples have a value in column *name*. The class of a sample is None if the
+    sample covers all classes of a port.
 
     Raises:
         ResultsError: If there are no samples, or no measured message.

@@ -56,8 +56,8 @@ class ListedRun:
 def list_runs(folder: Path) -> tuple[list[ListedRun], list[ChakramError]]:
     """Return the runs below *folder*, oldest first, and errors of unreadable runs.
 
-    The runs are in *folder* or in its folders, as in the ``runs`` of a sweep.  The list
-    skips folders without a ``run.json``, such as folders of preflights.
+    The runs are in *folder* or in its subfolders, such as the folder ``runs`` of a
+    sweep. The list skips folders without a ``run.json``, such as folders of preflights.
 
     Raises:
         NoRunDirectory: If *folder* does not exist.

@@ -371,7 +371,7 @@ class RunDirectory:
             messages: Converter that appends fair times and paths to flows. With None,
                 these columns contain nulls.
             clock_samples: Models of the agents' clocks, by name.
-            changes: Further fields of the manifest to change.
+            changes: Other fields of the manifest to change.
         """
         if self._joiner is not None:
             self._pending.flows.extend(self._joiner.waiting())

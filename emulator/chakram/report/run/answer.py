@@ -80,7 +80,7 @@ def _tested(verdict: Verdict) -> list[tuple[Markup, str]]:
 
 
 def _together(finding: Finding) -> str:
-    """Return a suspect, and those that save time only together with it."""
+    """Return a suspect, and the suspects that save time only together with it."""
     return " and ".join(map(str, (finding.suspect, *finding.together_with)))
 
 
@@ -89,7 +89,7 @@ def _capitalized(text: str) -> str:
 
 
 def _charged(data: RunData) -> list[tuple[Markup, str]]:
-    """Return what at least ``LEAST_SHARE`` of the time is charged to, and details."""
+    """Return causes charged at least ``LEAST_SHARE`` of the time, with details."""
     why = data.why
     if isinstance(why, str) or not why.time_ns:
         return []
@@ -190,7 +190,7 @@ def _verdict(
 
 
 def _doubt(data: RunData, verdict: Verdict | None = None) -> Iterator[Markup]:
-    """Yield why the run says little about the network, if so, and what to do."""
+    """Yield why the run says little about the network, with a remedy, if that is so."""
     if isinstance(data.why, str) or not (doubt := generator_doubt(data.why, verdict)):
         return
     text = "<b>{}</b> {}"

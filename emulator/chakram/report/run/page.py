@@ -150,8 +150,9 @@ def run_document(
 ) -> dict[str, Any]:
     """Return the numbers of ``chakram show`` and of the page, as plain values.
 
-    Of thousands of ranks and links, those with most exposed communication or bytes are
-    included. ``report.left_out`` is the number of others.
+    If there are thousands of ranks or links, only those with the most exposed
+    communication or bytes are included. ``report.left_out`` is the number of the
+    others.
     """
     why = data.why
     tested = verified.verdict, verified.reason
@@ -214,7 +215,7 @@ def warnings_of(data: RunData) -> list[str]:
 
 
 def _section(value: Any) -> Mapping[str, Any]:
-    """Return a section of a recorded experiment, or none if it is damaged."""
+    """Return a section of a recorded experiment, or an empty one if it is damaged."""
     return value if isinstance(value, dict) else {}
 
 

@@ -109,7 +109,7 @@ class SuiteData:
 
     @property
     def work(self) -> list[str]:
-        """Axes that change the amount of work, which makes times not comparable."""
+        """Axes that change the amount of work, so that times are not comparable."""
         changed = {axis: [axis] for axis in self.axes}
         changed[CASE] = [key for each in self.facts["cases"] for key in each["set"]]
         return [axis for axis in self.axes if any(map(_is_of_work, changed[axis]))]
