@@ -46,7 +46,7 @@ class User:
 
 
 LOCAL = User("local", RUN)
-"""The user of all requests from this machine if there are no tokens."""
+"""The user of all requests if the service has no tokens."""
 
 
 class Tokens:
@@ -58,12 +58,13 @@ class Tokens:
         path: The token file, which is read again when it changes.
 
     Raises:
-        ConfigError: If it cannot be read or a line is wrong.
+        ConfigError: If the file cannot be read or a line is wrong.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # Before the first reading, so that a change during it is seen later.
+        # Get the version before the first reading. A change during the reading is then
+        # detected later.
         self._version = self._version_of_file()
         self._users = self._read()
 
@@ -135,7 +136,7 @@ def add_user(path: Path, name: str, role: str) -> str:
                 "for a new token or role, remove the user's line first",
             )
         path.touch(mode=0o600)
-        # A service must never read a file that is cut.
+        # A service must never read an incomplete file.
         with path.open("a", encoding="utf-8") as file:
             gap = "\n" if text and not text.endswith("\n") else ""
             file.write(f"{gap}{name} {role} {digest}\n")

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import models_json_schema
 
 MOST_TEXT = 1 << 20
-"""Longest experiment, in characters."""
+"""Maximum length of an experiment file, in characters."""
 
 _REFERENCE = "#/components/schemas/{model}"
 
@@ -33,7 +33,7 @@ class RunRequest(_Model):
     )
     """Changes by key, as with ``--set``."""
     tags: tuple[Tag, ...] = Field(default=(), max_length=16)
-    """Words for searches. Runs with the tag keep are not removed."""
+    """Tags, for searches. Runs with the tag keep are not removed."""
 
 
 class TagsRequest(_Model):
@@ -57,7 +57,7 @@ class RunDescription(_Model):
     fabric: str
     """The fabric that the run locks while it is in progress."""
     tags: tuple[str, ...]
-    """Words that users can search for."""
+    """Tags that users can search for."""
     digest: str
     """SHA-256 of verb, experiment and changes. Equal runs have the same digest."""
     state: Literal["queued", "running", "done", "failed", "canceled", "interrupted"]
@@ -72,7 +72,7 @@ class RunDescription(_Model):
     reason: str | None
     """Reason why the run is not complete."""
     run_directory: str | None
-    """Name of its run directory."""
+    """Name of the run directory."""
 
 
 class RunList(_Model):
@@ -80,7 +80,7 @@ class RunList(_Model):
 
     runs: list[RunDescription]
     next: int | None
-    """Value of ``before`` for the next page; null: there is none."""
+    """Value of ``before`` for the next page; null: there is no next page."""
 
 
 class Fabrics(_Model):
@@ -145,14 +145,14 @@ def _operation(
     body: str = "",
     **more: Any,
 ) -> dict[str, Any]:
-    """Return an operation.
+    """Return the OpenAPI description of an operation.
 
     Args:
-        answer: Model of its answer; None: text.
-        code: Status code of its answer.
-        text: Description of its answer.
-        body: Model of its request, if it has one.
-        more: Other keys.
+        answer: Model of the answer; None: text.
+        code: Status code of the answer.
+        text: Description of the answer.
+        body: Model of the request body; empty: no body.
+        more: Other keys of the description.
     """
     content = _body(answer) if answer else {"text/plain": {}, "text/html": {}}
     answers = {code: {"description": text, "content": content}} | _FAILED
@@ -172,7 +172,7 @@ def _parameter(name: str, text: str, **schema: Any) -> dict[str, Any]:
 
 
 def _paths(views: list[str], comparisons: list[str]) -> dict[str, Any]:
-    """Return all operations, by path."""
+    """Return the OpenAPI descriptions of all operations, by path."""
     in_path = {"in": "path", "required": True}
     run_id = _parameter("id", "ID of a run") | in_path
     view = _parameter("view", "which result", enum=views) | in_path

@@ -43,7 +43,7 @@ API = "/api/v1"
 _BODY_BYTES = 2 * MOST_TEXT
 _MOST_RUNS, _ON_PAGE = 200, 50
 _OUTPUT_BYTES = 8 << 20
-# Reports contain their own scripts, and need nothing from elsewhere.
+# Reports contain their own scripts, and load nothing from other places.
 _REPORT_POLICY = "sandbox allow-scripts allow-popups; default-src 'self' data: blob: "
 _REPORT_POLICY += "'unsafe-inline' 'unsafe-eval'"
 
@@ -56,8 +56,8 @@ class HttpProblem(ChakramError):
     Args:
         status: Status code.
         where: Place of the error.
-        found: The error.
-        hint: What to do.
+        found: The problem.
+        hint: The remedy.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Application:
     """Handlers of all requests.
 
     Attributes:
-        queue: The queue.
+        queue: The queue of runs.
         resources: Folder of resources.
         door: Access rules.
         engine: The engine for clients of OTG, or None.
@@ -132,7 +132,7 @@ class Application:
     def _at(
         self, path: str, handler: Handler, method: str = "GET", role: str | None = READ
     ) -> Route:
-        """Return the route of a handler, which needs a role, or no user at all."""
+        """Return the route of a handler. If *role* is None, requests need no user."""
         is_page = not path.startswith(API)
 
         async def reply(request: Request) -> Response:
@@ -180,7 +180,7 @@ class Application:
         return Route(path, reply, methods=[method])
 
     async def _unrouted(self, request: Request, error: HTTPException) -> Response:
-        """Answer a request for an unknown path, or with a wrong method."""
+        """Answer a request for an unknown path, or a request with a wrong method."""
         path = request.url.path
         found = "has no such method" if error.status_code == 405 else "does not exist"
         problem = HttpProblem(error.status_code, path[:200], found)
@@ -394,7 +394,7 @@ class Application:
     def _search(
         self, request: Request, limit: int
     ) -> tuple[list[StoredRun], int | None]:
-        """Return the runs that match, and ``before`` of the next ones, if any."""
+        """Return the runs that match, and ``before`` for the next page, if any."""
         given = request.query_params
         states = [each for each in given.getlist("state") if each]
         if not set(states) <= set(STATES):

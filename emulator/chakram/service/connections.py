@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     import asyncio
 
 REQUEST_S = 30.0
-"""Longest time in which a request must arrive, and of a TLS handshake."""
+"""Time limit for the arrival of a request, and for a TLS handshake."""
 _SHUTDOWN_S = 3.0
-"""Longest time to wait for the end of TLS at a client."""
+"""Time limit for a client to end a TLS session."""
 
 
 def limit_tls(loop: asyncio.AbstractEventLoop) -> None:
-    """Limit the times for which later TLS servers of a loop wait for clients.
+    """Limit how long TLS servers that an event loop creates later wait for clients.
 
     Args:
-        loop: The loop of the service.
+        loop: Event loop of the service.
     """
-    # Uvicorn creates its server by this method, and passes it no limits. Only this
-    # loop, which belongs to the service, gets them.
+    # Uvicorn creates its server with this method, and passes no limits. Only this event
+    # loop, which belongs to the service, gets the limits.
     loop.create_server = partial(  # type: ignore[method-assign]
         loop.create_server,
         ssl_handshake_timeout=REQUEST_S,
@@ -34,11 +34,11 @@ def limit_tls(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Connection(H11Protocol):
-    """A connection that must not wait long for a request of its client.
+    """A connection that waits only a limited time for a request from its client.
 
     Uvicorn waits without a limit. With ``limit_concurrency`` such connections, it
-    refuses all requests. Therefore, this class limits the time, and closes the oldest
-    of too many waiting connections.
+    refuses all requests. Therefore, this class limits the time. If too many connections
+    wait, it closes the oldest one.
     """
 
     _room: ClassVar[WaitingRoom[Connection]] = WaitingRoom(lambda _: True)
@@ -53,7 +53,7 @@ class Connection(H11Protocol):
         self._limit()
 
     def data_received(self, data: bytes) -> None:
-        """Begin to answer, or wait for the rest of the request."""
+        """Start to answer, or wait for the rest of the request."""
         super().data_received(data)
         self._limit()
 
@@ -63,7 +63,7 @@ class Connection(H11Protocol):
         self._limit()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """Stop waiting, because the connection is closed."""
         self._leave()
         super().connection_lost(exc)
 

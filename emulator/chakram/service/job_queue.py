@@ -46,14 +46,15 @@ JOBS = "jobs"
 """Folder of the jobs' folders."""
 
 MOST_WAITING = 1_000
-"""Longest queue."""
+"""Maximum number of queued runs."""
 
 ERROR_PREFIX = "chakram: error: "
-"""Start of a line in which a command reports an error."""
+"""Start of an output line in which a command reports an error."""
 
 EXPERIMENT, CHANGES, PROCESS = "experiment.yaml", "changes.json", "process.json"
 CHOSEN = "jobs.txt"
-"""Files in the folder of a job: its experiment, changes, process and jobs that send."""
+"""Files in a job's folder: its experiment, changes, process, and names of sending
+jobs."""
 
 _ENDED_EARLY = "the service ended while it was in progress"
 _GRACE_S = 20.0
@@ -65,7 +66,7 @@ _FOLLOWERS = 100
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a run.
+    """An event of a run, for clients that follow the run.
 
     Attributes:
         number: Position among the events of the run.
@@ -100,7 +101,7 @@ class _Job:
         self.changed = asyncio.Event()
 
     def cancel(self, reason: str) -> None:
-        """Interrupt the process, and kill it if it continues."""
+        """Interrupt the process. Kill it if it does not end."""
         self.is_canceled = True
         self.last_error = reason
         if self.process is not None and self.ending is None:
@@ -120,7 +121,7 @@ class JobQueue:
         longest_s: Longest duration of a run.
         metrics: Address at which runs serve metrics, or None. A run that starts during
             another one does not serve metrics.
-        launching: Options of runs on fabrics of the service, to launch their agents.
+        launching: Options that runs on fabrics of the service use to launch agents.
     """
 
     store: RunStore
@@ -137,7 +138,7 @@ class JobQueue:
     _reserved: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    # Set, and replaced, when a run leaves the queue.
+    # Set and replaced when a run leaves the queue.
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _followers: int = 0
 
@@ -149,7 +150,8 @@ class JobQueue:
         """Queue an experiment.
 
         Raises:
-            RunDirectoryError: If its folder cannot be written, or the queue is full.
+            RunDirectoryError: If the folder of the job cannot be written, or the queue
+                is full.
         """
         if self.store.counts()[QUEUED] >= MOST_WAITING:
             raise RunDirectoryError("queue", f"{MOST_WAITING} runs are waiting")
@@ -185,7 +187,7 @@ class JobQueue:
         if job is not None:
             job.cancel(reason)
             return True
-        # It may have ended since the caller looked at it.
+        # The run may have ended since the caller read its state.
         now = self.store.find(run.id)
         if now is None or now.state != QUEUED:
             return False
@@ -195,7 +197,7 @@ class JobQueue:
     def reserve(self, fabric: str, holder: str) -> bool:
         """Reserve a fabric, and return whether that was possible.
 
-        A second call of the same holder has no effect.
+        A second call with the same holder has no effect.
         """
         if fabric not in {*self._locks, *self._reserved}:
             self._reserved[fabric] = holder
@@ -212,7 +214,7 @@ class JobQueue:
     ) -> StoredRun:
         """Start a run on a fabric that *holder* has reserved.
 
-        Until the next call of ``choose``, only *jobs* send, if there are any.
+        If *jobs* is not empty, only these jobs send until the next call of ``choose``.
         """
         run = self.submit(submission, owner=holder)
         if jobs:
@@ -221,7 +223,7 @@ class JobQueue:
         return self.store.find(run.id) or run
 
     def choose(self, run_id: str, jobs: Collection[str]) -> int:
-        """Name the jobs of a run that send, and return the number of its next event."""
+        """Set which jobs of a run send, and return the run's next event number."""
         path = self.folder_of(run_id) / CHOSEN
         with explained_writes(path):
             write_whole(path, " ".join(jobs))
@@ -229,7 +231,7 @@ class JobQueue:
         return 0 if job is None else job.count
 
     def has_said(self, run_id: str, text: str, since: int = 0) -> bool:
-        """Return whether a run in progress has printed a line, from an event on."""
+        """Return whether a run in progress printed a line since event *since*."""
         job = self._jobs.get(run_id)
         return job is not None and any(
             event.data == text and event.number >= since for event in job.lines
@@ -255,8 +257,8 @@ class JobQueue:
         """Return the changes with which a run was submitted.
 
         Raises:
-            RunDirectoryError: If they cannot be read, for example because the machine
-                crashed before it had written them.
+            RunDirectoryError: If the changes cannot be read, for example because the
+                machine crashed before they were written.
         """
         path = self.folder_of(run_id) / CHANGES
         try:
@@ -279,7 +281,7 @@ class JobQueue:
 
         Args:
             run_id: The run.
-            after: Number of the last event that is known.
+            after: Number of the last event that the client knows.
 
         Raises:
             RunDirectoryError: If there are too many followers.
@@ -348,7 +350,7 @@ class JobQueue:
             self._finish(run, INTERRUPTED, None, _ENDED_EARLY, ended_s=ended_s)
 
     def _last_output_s(self, run: StoredRun) -> float | None:
-        """Return when a run last printed something, or else when it started."""
+        """Return the time of a run's last output, or else of its start."""
         try:
             return self.output_of(run.id).stat().st_mtime
         except OSError:
@@ -389,7 +391,7 @@ class JobQueue:
         ]
         if run.verb == "run" and run.fabric != THIS_MACHINE:
             arguments += self.launching
-        # A client of OTG can start a run beside another one, which has the address.
+        # An OTG client can start a run while another run uses the address.
         is_alone = len(self._jobs) == 1
         if self.metrics is not None and run.verb == "run" and is_alone:
             arguments += ["--metrics", self.metrics]
@@ -412,7 +414,7 @@ class JobQueue:
             with contextlib.suppress(OSError):
                 (self.folder_of(run.id) / PROCESS).write_text(described, "utf-8")
             code = await process.wait()
-            # A process that it left behind may keep its output open.
+            # A process that the command left behind may keep the output open.
             await asyncio.wait({copying}, timeout=_LAST_WORDS_S)
         finally:
             limit.cancel()
@@ -433,7 +435,7 @@ class JobQueue:
         while True:
             try:
                 line = await process.stdout.readline()
-            except ValueError:  # a line beyond the limit
+            except ValueError:  # a line that exceeds the limit
                 continue
             if not line:
                 return
@@ -457,7 +459,7 @@ class JobQueue:
         *,
         ended_s: float | None = None,
     ) -> None:
-        """Store the end of a run, which is now if *ended_s* is None."""
+        """Store the end of a run at time *ended_s*. None: the current time."""
         self.store.change(
             run.id,
             state=state,
@@ -516,8 +518,8 @@ async def start_command(*arguments: str, stderr: int) -> asyncio.subprocess.Proc
     """Start a command of Chakram, whose output can be read.
 
     Args:
-        arguments: Its verb and options.
-        stderr: Where its errors go, as for ``asyncio.create_subprocess_exec``.
+        arguments: Verb and options of the command.
+        stderr: Destination of errors, as for ``asyncio.create_subprocess_exec``.
     """
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "chakram", *arguments),

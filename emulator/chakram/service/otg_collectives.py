@@ -62,7 +62,7 @@ def experiment(
     sync: str = "free",
     count: int | None = None,
 ) -> dict[str, Any]:
-    """Return the experiment of some jobs; without a count, until it is canceled."""
+    """Return the experiment with *jobs*. It runs until canceled if *count* is None."""
     return {
         "version": 1,
         "name": "otg",
@@ -79,11 +79,11 @@ class Communicator:
     """One collective of a stage.
 
     Attributes:
-        name: Its name.
+        name: Name of the communicator.
         job: Name of its job.
         locations: Ports of the fabric, in the order of the ranks.
         op: The collective; ``broadcast`` for a message from rank 0 to rank 1.
-        algorithm: Its algorithm, or None for a message.
+        algorithm: Algorithm of the collective, or None for a message.
         size_bytes: Size S as nccl-tests defines it.
         gap_ms: Compute time between two iterations.
     """
@@ -103,7 +103,7 @@ class Communicator:
         return float(bus_factor(CollectiveOp(self.op), nranks=nranks))
 
     def times(self, records: Iterable[CollectiveRecord], dilation: int) -> Times:
-        """Return the undilated times of its complete collectives."""
+        """Return the undilated times of the communicator's complete collectives."""
         durations_ns = [
             record.duration_ns // dilation
             for record in records
@@ -112,9 +112,9 @@ class Communicator:
         return Times(durations_ns, self.gap_ms * 10**6)
 
     def trace(self, interval_ms: int) -> dict[str, Any]:
-        """Return the trace of one iteration, which begins with its pauses."""
+        """Return the trace of one iteration, which begins with the pauses."""
         nranks, start = len(self.locations), f"{interval_ms + self.gap_ms}ms"
-        # nccl-tests' size of an all_gather is that of all shards.
+        # In nccl-tests, the size of an all_gather covers all shards.
         shards = nranks if self.op == "all_gather" else 1
         size = f"{max(1, self.size_bytes // shards)}B"
         stream = {"op": self.op, "size": size, "count": 1, "start": start}
@@ -126,10 +126,10 @@ class Stage:
     """One stage.
 
     Attributes:
-        name: Its name.
+        name: Name of the stage.
         communicators: The collectives that run at the same time.
         experiment: Name of an experiment that runs instead of communicators.
-        count: Iterations; None: until ``seconds`` have passed.
+        count: Number of iterations; None: until ``seconds`` have passed.
         seconds: Duration.
         interval_ms: Pause between two iterations.
         transport: Section ``transport``.
@@ -144,7 +144,7 @@ class Stage:
     transport: dict[str, Any] = field(default_factory=dict)
 
     def document(self, fabric: str, sync: str) -> dict[str, Any]:
-        """Return the experiment of a stage that has communicators."""
+        """Return the experiment of the stage, which must have communicators."""
         jobs = [
             {
                 "name": each.job,
@@ -165,8 +165,7 @@ class CollectivePlan:
 
     Attributes:
         stages: The stages.
-        order: Stage of each run, and the pass over the stages that it belongs to,
-            counted from 1.
+        order: For each run, its stage, and the pass over the stages, counted from 1.
         sync: Synchronization of ranks between two iterations.
     """
 
@@ -182,13 +181,13 @@ def read_collectives(
     *,
     family: str,
 ) -> CollectivePlan:
-    """Return the collectives of a configuration; mistakes are noted by the reader.
+    """Return the collectives of a configuration. The reader collects mistakes.
 
     Args:
         reader: The object ``ccl``.
-        ports: Port of the fabric by name of a device.
-        transport: Section ``transport`` that the rest of the configuration asks for.
-        family: ``ipv4`` or ``ipv6``, the addresses of the fabric.
+        ports: Fabric port of each device, by name of the device.
+        transport: Section ``transport`` from the rest of the configuration.
+        family: Address family of the fabric, ``ipv4`` or ``ipv6``.
     """
     plan = CollectivePlan()
     reader.text("name")
@@ -225,13 +224,13 @@ def read_collectives(
 
 
 def _only_zero(reader: ConfigReader, name: str) -> None:
-    """Note that a number other than 0 is not supported."""
+    """Report a number other than 0 as not supported."""
     if reader.number(name, 0, 0, 1 << 32):
         reader.note_unable(name)
 
 
 def _note_repeated(reader: ConfigReader, name: str, names: set[str]) -> None:
-    """Note a name that is one of *names*, and add it to them."""
+    """Report a name that is in *names* already, and add it to *names*."""
     if name in names:
         reader.note_wrong("name", f"{name:.60} is used twice")
     names.add(name)
@@ -295,7 +294,7 @@ def _duration(reader: ConfigReader, stage: Stage) -> None:
 
 
 def _algorithm(reader: ConfigReader) -> _Choice:
-    """Return collective and algorithm."""
+    """Return the collective and its algorithm."""
     word = reader.choice("choice", _ALGORITHMS, "ring_allreduce")
     phase = reader.choice("phase", _PHASES, "allreduce")
     if word == "all_to_all_direct":
@@ -343,7 +342,7 @@ def _communicator(
 
 
 def _generation(reader: ConfigReader) -> tuple[int, int]:
-    """Return size and compute time of an iteration, in bytes and ms."""
+    """Return the size in bytes and the compute time in ms of an iteration."""
     unit = reader.choice("data_size_unit", _SIZES, "gigabit")
     size_bytes = reader.whole("data_size", 160, 1, 10**15) * _SIZES[unit]
     gap_ms = 0
@@ -358,7 +357,7 @@ def _generation(reader: ConfigReader) -> tuple[int, int]:
 
 
 def _policy(reader: ConfigReader, family: str) -> dict[str, Any]:
-    """Return the settings of a communicator as those of the section ``transport``."""
+    """Return the settings of a communicator as a section ``transport``."""
     policy = dict(_POLICY)
     asked = reader.choice("encapsulation", ("ipv4", "ipv6"), family)
     if asked != family:
@@ -401,7 +400,8 @@ class Times:
     """Iterations of a communicator.
 
     Attributes:
-        durations_ns: Undilated duration of each, without pauses and compute time.
+        durations_ns: Undilated duration of each iteration, without pauses and compute
+            time.
         gap_ns: Compute time of an iteration.
     """
 
@@ -411,13 +411,13 @@ class Times:
     def metrics(
         self, of: Communicator | None, rate_bps: int | None
     ) -> dict[str, float]:
-        """Return the metrics that can be known, under the names of the proposal.
+        """Return the available metrics, with the names that the proposal uses.
 
         Times are seconds, rates Gbit/s. Without a communicator, there are only times.
 
         Args:
             of: The communicator.
-            rate_bps: Undilated rate of its slowest port, if known.
+            rate_bps: Undilated rate of the communicator's slowest port, if known.
         """
         count = len(self.durations_ns)
         found: dict[str, float] = {"iteration_count": count}

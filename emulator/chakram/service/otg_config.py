@@ -2,8 +2,8 @@
 
 The models are those of open-traffic-generator/models 1.62 (``snappi``): ports, devices
 with RoCEv2 interfaces, peers and queue pairs, and stateful flows between queue pairs.
-Each flow becomes a job of two ranks, whose first sends messages to the second until the
-traffic is stopped.
+Each flow becomes a job of two ranks. The first rank sends messages to the second until
+the traffic is stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chakram.service.otg_reader import ConfigReader, numeral
 from chakram.settings.located_errors import Location
 
 MOST_FLOWS = 64
-"""Flows of a configuration, because an experiment has at most as many jobs."""
+"""Maximum number of flows in a configuration, because each flow is a job."""
 
 _ITERATION_BYTES = 1 << 20
 _MOST_MESSAGES = 4_096
@@ -42,28 +42,28 @@ _DCQCN = (
     *("rate_increment_byte_counter", "rate_increment_threshold"),
     *("additive_increment_rate", "hyper_increment_rate"),
 )
-"""Settings of DCQCN, under the names of OTG in a profile."""
+"""DCQCN settings, with the names that OTG uses in a profile."""
 
 _RETRANSMISSION = (
     ("retransmission_retry_count", "retry_limit", 1000),
     ("retransmission_timeout_value", "local_ack_timeout", 31),
 )
-"""Settings of retransmission, with the key of ``transport`` and the largest value."""
+"""OTG retransmission settings: name, key in ``transport``, and largest value."""
 
 _VENDOR = ("transport", "congestion_control", "dcqcn", "vendor")
-"""Location of these settings in an experiment."""
+"""Location of the DCQCN settings in an experiment."""
 
 
 _Addresses = dict[str, tuple[str, str]]
-"""Port and address by the name of an address."""
+"""Port and address, by the name of the address in the configuration."""
 
 
 class OtgProblem(InputError):
     """A configuration that cannot be used.
 
     Attributes:
-        status: 400 if it is wrong, 501 if it is not supported.
-        errors: One sentence per mistake, which begins with its place.
+        status: 400 if the configuration is wrong, 501 if it is not supported.
+        errors: One sentence per mistake, which begins with the place of the mistake.
     """
 
     def __init__(self, status: int, errors: list[str]) -> None:
@@ -77,14 +77,14 @@ class OtgFlow:
     """A flow.
 
     Attributes:
-        name: Its name.
+        name: Name of the flow.
         job: Name of its job in the experiment.
         port_tx: Name of the port that sends.
         port_rx: Name of the port that receives.
         message_bytes: Size of a message.
-        share: Percent of the line rate of the sending port.
+        share: Send rate in percent of the sending port's line rate.
         verb: ``write`` or ``send``.
-        queue_pairs: Names of its queue pairs, that of the sender first.
+        queue_pairs: Names of its queue pairs, first the sender's.
         dscp: DSCP of its packets, or None for the default.
     """
 
@@ -104,13 +104,13 @@ class OtgPlan:
     """A configuration that can be run.
 
     Attributes:
-        locations: Port of the fabric by name of an OTG port.
-        ethernets: Name of the port of each Ethernet interface of a device.
-        peers: Names of queue pairs by name of a peer, by IP version.
+        locations: Fabric port of each OTG port, by name of the OTG port.
+        ethernets: Port name of each Ethernet interface, by name of the interface.
+        peers: Queue pair names by IP version, then by name of the peer.
         flows: The flows.
         collectives: The collectives, which run instead of flows.
         transport: Section ``transport`` of the experiment.
-        places: Places in the configuration of some keys of the experiment.
+        places: Places in the configuration from which some experiment keys come.
         warnings: Differences between the configuration and its runs.
     """
 
@@ -173,7 +173,7 @@ class _Converter:
         self._known = locations
         self._plan = OtgPlan()
         self._queue_pairs: dict[str, _QueuePair] = {}
-        # By own address, address of the peer, and position: the first queue pair.
+        # First queue pair, by own address, peer address, and position.
         self._by_ends: dict[tuple[str, str, int], str] = {}
         self._port_of_address: dict[str, str] = {}
         self._names: dict[tuple[str, str], str] = {}
@@ -300,7 +300,7 @@ class _Converter:
             self._plan.peers[version][peer_name] = names
 
     def _connection(self, queue_pair: ConfigReader) -> tuple[int | None, str | None]:
-        """Return DSCP and ECN of a queue pair, as far as it has them."""
+        """Return the DSCP and ECN of a queue pair, with None for a missing value."""
         dscp: int | None = None
         ecn: str | None = None
         for kind in queue_pair.one("connection_type"):
@@ -382,7 +382,7 @@ class _Converter:
         )
 
     def _options(self, options: ConfigReader) -> list[dict[str, Any]]:
-        """Return the congestion control of each port that has one."""
+        """Return the congestion control settings of each port that has any."""
         found: list[dict[str, Any]] = []
         options.skip("port_options", "protocol_options", "flow_options")
         for port in options.many("per_port_options"):
@@ -406,7 +406,7 @@ class _Converter:
                 if value is None:
                     continue
                 self._plan.places.setdefault((*_VENDOR, name), dcqcn.at(name))
-                # One of them is a truth value; a profile checks which.
+                # One of these values is a boolean. The profile checks which one.
                 given[name] = value if isinstance(value, bool) else numeral(value)
                 if given[name] is None:
                     dcqcn.note_wrong(name, "is not a number")
@@ -462,13 +462,13 @@ class _Converter:
             self.unable.append(f"stateful_flows: more than {MOST_FLOWS} flows")
 
     def _shared(self, name: str, values: set[Any]) -> Any:
-        """Return the value that all queue pairs have, or None if none has one."""
+        """Return the value that all queue pairs share, or None if there is no value."""
         if len(values) > 1:
             self.unable.append(f"{name}: must be the same for all queue pairs")
         return next(iter(values), None)
 
     def _opposite(self, name: str) -> str:
-        """Return the queue pair at the other end of a peer; empty if there is none."""
+        """Return the queue pair at the other end of *name*, empty if there is none."""
         own = self._queue_pairs.get(name)
         if own is None:
             return ""
@@ -490,10 +490,11 @@ def convert_config(config: Any, ports: Mapping[str, str]) -> OtgPlan:
     """Return the plan of a configuration.
 
     Args:
-        config: The configuration, as JSON with the names of OTG.
-        ports: Address by name of a port of the fabric.
+        config: The configuration, as parsed JSON with OTG's names.
+        ports: Address of each fabric port, by port name.
 
     Raises:
-        OtgProblem: If it is wrong or not supported. It lists all places.
+        OtgProblem: If the configuration is wrong or not supported. The error lists all
+            places.
     """
     return _Converter(config, ports).convert()

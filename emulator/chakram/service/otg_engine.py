@@ -1,7 +1,8 @@
 """The traffic generator that an OTG client drives: configuration, control, metrics.
 
-A configuration reserves the fabric. It is released by an empty configuration, or when
-the client has sent no request for some minutes and no flow is running.
+A configuration reserves the fabric. An empty configuration releases it. The service
+also releases it when the client has sent no request for some minutes and no flow is
+running.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
 
 
 API_VERSION = "1.62.0"
-"""Version of the OTG models."""
+"""Version of the supported OTG models."""
 
 _SETTLE_S, _SETTLE_LOOKS = 0.25, 40
-"""Interval and number of looks at the counters of flows that have been stopped."""
+"""Interval and number of reads of the counters of stopped flows."""
 
 _ARRIVED = "message_complete_rx"
 
 IDLE_S = 600.0
-"""Time without requests after which a client without flows loses the fabric."""
+"""Time without requests after which a client without running flows loses the fabric."""
 
 _FLOW_NUMBERS = (
     *("src_qp", "dest_qp", "data_frames_tx", "data_frames_rx", "frame_delta"),
@@ -59,16 +60,16 @@ _OF_FLOW = {
     "bytes_rx": "rx_bytes",
 }
 _OF_PORT = {**_OF_FLOW, "frames_tx": "tx_packets", "frames_rx": "rx_packets"}
-"""Counters of flows and ports, by the names of OTG."""
+"""Counters of flows and ports, by OTG's names."""
 
 _ADDRESS_OF_NEIGHBOR = {
     "ipv4_neighbors": "ipv4_address",
     "ipv6_neighbors": "ipv6_address",
 }
-"""Name of the address in each kind of state."""
+"""Key of the address in each kind of neighbor state."""
 
 _TRANSMIT = "traffic.flow_transmit"
-"""Place of a request to start or stop flows."""
+"""Place that errors name for requests to start or stop flows."""
 
 
 class OtgEngine:
@@ -94,17 +95,18 @@ class OtgEngine:
         self._plan = OtgPlan()
         self._run_id: str | None = None
         self._started: frozenset[str] = frozenset()
-        self._since_ns: dict[str, int] = {}  # last start of jobs, except with the run
+        # Last start of each job that did not start with the run.
+        self._since_ns: dict[str, int] = {}
         self._stages: StageSequence | None = None
         self.rates_bps: dict[str, int | None] = {}
         self._neighbors: Callable[[str], list[tuple[str, str]] | None] = lambda _: None
         self._used_s = time.monotonic()
 
     async def set_config(self, config: Any) -> dict[str, list[str]]:
-        """Replace the configuration, and return warnings.
+        """Replace the configuration, and return warnings about it.
 
         Raises:
-            OtgProblem: If it is wrong or not supported.
+            OtgProblem: If the configuration is wrong or not supported.
             ChakramError: If the fabric is in use.
         """
         async with self._used():
@@ -131,10 +133,10 @@ class OtgEngine:
             return self._config
 
     async def control(self, state: Any) -> dict[str, list[str]]:
-        """Start or stop, and return warnings.
+        """Start or stop traffic, and return warnings.
 
         Raises:
-            OtgProblem: If this is not supported.
+            OtgProblem: If the request is not supported.
             ChakramError: If the flows cannot be started.
         """
         async with self._used():
@@ -167,7 +169,7 @@ class OtgEngine:
         """Return counters of ports, flows or peers.
 
         Raises:
-            OtgProblem: If these are not supported.
+            OtgProblem: If the requested metrics are not supported.
         """
         async with self._used():
             kind = _kind(request, "metrics_request")
@@ -224,7 +226,8 @@ class OtgEngine:
         """Return the neighbors that the ports of devices know.
 
         Raises:
-            OtgProblem: If other states are requested, or the fabric's are unknown.
+            OtgProblem: If other states are requested, or the fabric's states are
+                unknown.
         """
         async with self._used():
             kind = _kind(request, "states_request")
@@ -252,7 +255,7 @@ class OtgEngine:
             return _answer(kind, rows)
 
     async def give_up_when_idle(self) -> None:
-        """Release fabrics whose client no longer sends requests, until canceled."""
+        """Release the fabric when its client sends no more requests, until canceled."""
         while True:
             await asyncio.sleep(min(30.0, IDLE_S / 4))
             is_sending = bool(self._sending(self._current()))
@@ -314,7 +317,8 @@ class OtgEngine:
             await self._choose(sending | names)
             return
         self._reserve()
-        # A start that its client gave up, or that took too long, may have left a run.
+        # An earlier start may have left a run, if its client gave up or it took too
+        # long.
         await stop_runs(self._queue, self._key, self._holder)
         submission = await self._submission(self._plan)
         run = await start_run(self._queue, submission, self._holder, self._jobs(names))
@@ -325,7 +329,7 @@ class OtgEngine:
         return [flow.job for flow in self._plan.flows if flow.name in names]
 
     async def _choose(self, names: frozenset[str]) -> None:
-        """Have the run that is in progress send only these flows."""
+        """Make the run in progress send only the flows *names*."""
         assert self._run_id is not None
         self._started = names
         await choose_jobs(self._queue, self._run_id, self._jobs(names))
@@ -361,7 +365,7 @@ class OtgEngine:
             await self._stages.start()
 
     async def _stages_of(self, plan: OtgPlan) -> StageSequence | None:
-        """Return the stages of a configuration, whose experiments are all valid."""
+        """Return the stages of a configuration. Check the experiments of all stages."""
         if plan.collectives is None:
             return None
         submissions = [
@@ -394,18 +398,18 @@ class OtgEngine:
         return found
 
     def _sending(self, run: StoredRun | None) -> frozenset[str]:
-        """Return the names of the flows that a run sends, if it is in progress."""
+        """Return the names of the flows that a run sends. Ended runs send none."""
         is_running = run is not None and run.state == RUNNING
         return self._started if is_running else frozenset()
 
     def _current(self) -> StoredRun | None:
-        """Return the run of the flows, or None."""
+        """Return the run that sends the flows, or None."""
         return None if self._run_id is None else self._queue.store.find(self._run_id)
 
     def _rows(
         self, run: StoredRun | None, table: Callable[[RunResults], Table]
     ) -> list[dict[str, Any]]:
-        """Return the rows of a table of a run, or none if nothing is written yet."""
+        """Return the rows of a run's table, empty if nothing is written yet."""
         directory = None if run is None else self._queue.directory_of(run.id)
         if directory is None:
             return []
@@ -445,7 +449,7 @@ class OtgEngine:
 
 
 def _both_ends(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the counters of each job's flow: of what was sent, and of what arrived."""
+    """Return the counters of each job's flow, from the sender and the receiver."""
     sent: dict[str, dict[str, Any]] = {}
     arrived: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -482,7 +486,7 @@ def _peer_row(name: str, queue_pairs: Collection[str], up: Set[str]) -> dict[str
 
 
 def _renamed(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the known counters of a row, by the names of OTG."""
+    """Return the known counters of a row, by OTG's names."""
     return {name: row[of] for name, of in names.items() if row.get(of) is not None}
 
 
@@ -512,10 +516,10 @@ def _kind(request: Any, path: str, *known: str) -> str:
 
 
 def _inner(data: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return an object inside of others, which is empty if it is missing.
+    """Return an object that is nested in other objects, empty if it is missing.
 
     Raises:
-        OtgProblem: If one of them is not an object.
+        OtgProblem: If one of these values is not an object.
     """
     path = ""
     for name in names:
@@ -528,10 +532,10 @@ def _inner(data: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def _names(data: Mapping[str, Any], key: str) -> list[str]:
-    """Return a list of names, which is empty if it is missing.
+    """Return the list of names at a key, empty if it is missing.
 
     Raises:
-        OtgProblem: If it is something else.
+        OtgProblem: If the value is not a list of names.
     """
     names = data.get(key) or []
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):

@@ -12,24 +12,24 @@ _LARGEST = 1e20
 def numeral(value: Any) -> float | None:
     """Return a JSON value as a finite number, or None if it is not a number.
 
-    JSON of protobuf writes 64-bit numbers as text.
+    Protobuf's JSON contains 64-bit numbers as text.
     """
     if isinstance(value, str) and value.isdecimal() and len(value) <= _MOST_DIGITS:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # Python reads NaN and Infinity in JSON, too.
+    # Python also accepts NaN and Infinity in JSON.
     return value if -_LARGEST < value < _LARGEST else None
 
 
 class ConfigReader:
-    """Reader of an object in a configuration, which collects its mistakes.
+    """Reader of an object in a configuration. It collects the object's mistakes.
 
     Args:
         data: The object.
-        path: Its place.
-        wrong: Sentences about mistakes, to which more are added.
-        unable: Sentences about what is not supported, to which more are added.
+        path: Place of the object.
+        wrong: Sentences about mistakes. The reader appends to this list.
+        unable: Sentences about unsupported values. The reader appends to this list.
     """
 
     def __init__(self, data: Any, path: str, wrong: list[str], unable: list[str]):
@@ -43,11 +43,11 @@ class ConfigReader:
         self._known: set[str] = set()
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text.  If it is invalid, note that, and return an empty text."""
+        """Return a text, or an empty text after reporting that it is invalid."""
         self._known.add(name)
         value = self.data.get(name, default)
         if isinstance(value, list) and len(value) == 1:
-            value = value[0]  # older clients list the only address
+            value = value[0]  # older clients send a single address as a list
         if not isinstance(value, str) or not value or len(value) > 255:
             problem = "is missing" if name not in self.data else "is not a text"
             self.note_wrong(name, problem)
@@ -57,7 +57,7 @@ class ConfigReader:
     def number(
         self, name: str, default: float | None, least: float, most: float
     ) -> float:
-        """Return a number, or the least after noting that it is wrong."""
+        """Return a number, or *least* after reporting that it is wrong."""
         self._known.add(name)
         value = numeral(self.data.get(name, default))
         if value is None:
@@ -69,14 +69,14 @@ class ConfigReader:
         return value
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """Return a whole number, or the least after noting that it is wrong."""
+        """Return a whole number, or *least* after reporting that it is wrong."""
         value = self.number(name, default, least, most)
         if value != int(value):
             self.note_wrong(name, "is not a whole number")
         return int(value)
 
     def choice(self, name: str, values: Collection[str], default: str | None) -> str:
-        """Return one of some words, or the first after noting another."""
+        """Return one of *values*, or the first after reporting any other value."""
         self._known.add(name)
         value = self.data.get(name, default)
         if value is None:
@@ -92,7 +92,7 @@ class ConfigReader:
         return next(iter(values))
 
     def one(self, name: str, *, is_required: bool = False) -> Iterator[ConfigReader]:
-        """Yield a reader of an object, if there is one, and then end its reading."""
+        """Yield a reader of the object at a key, if there is one, and then end it."""
         self._known.add(name)
         if self.data.get(name) is not None:
             yield from self._read(self.data[name], name)
@@ -100,12 +100,12 @@ class ConfigReader:
             self.note_wrong(name, "is missing")
 
     def only(self, word: str) -> Iterator[ConfigReader]:
-        """Check that the choice is *word*, and yield a reader of its object, if any."""
+        """Check that the choice is *word*. Yield a reader of its object if present."""
         self.choice("choice", (word,), word)
         yield from self.one(word)
 
     def many(self, name: str) -> Iterator[ConfigReader]:
-        """Yield readers of the objects of a list, and then end the reading of each."""
+        """Yield a reader of each object in a list, and end each reader afterward."""
         self._known.add(name)
         value = self.data.get(name, [])
         if not isinstance(value, list):
@@ -130,11 +130,11 @@ class ConfigReader:
                 self.unable.append(f"{self.at(str(name)[:60])}: is not supported")
 
     def note_wrong(self, name: str, found: str) -> None:
-        """Note a mistake at a key."""
+        """Report a mistake at a key."""
         self.wrong.append(f"{self.at(name)}: {found}")
 
     def note_unable(self, name: str, found: str = "is not supported") -> None:
-        """Note that the value of a key is not supported."""
+        """Report that the value of a key is not supported."""
         self.unable.append(f"{self.at(name)}: {found}")
 
     def at(self, name: str) -> str:

@@ -31,20 +31,20 @@ _SENDING = "replaying"
 async def start_run(
     queue: JobQueue, submission: Submission, holder: str, jobs: Collection[str] = ()
 ) -> StoredRun:
-    """Start a run, and return it when it sends or has ended without an error.
+    """Start a run, and return it once it sends or has ended without an error.
 
-    Until the next call of ``choose_jobs``, only *jobs* send, if there are any.
+    If *jobs* is not empty, only these jobs send until the next call of ``choose_jobs``.
 
     Raises:
         ResultsError: If it cannot be started.
     """
-    # A client that disconnects must not leave a run that has only half started.
+    # A run must not remain half started if the client disconnects.
     run = await asyncio.shield(queue.start_now(submission, holder=holder, jobs=jobs))
     return await _until_said(queue, run.id, _SENDING)
 
 
 async def choose_jobs(queue: JobQueue, run_id: str, jobs: Collection[str]) -> None:
-    """Have only these jobs of a run send, and return when the others have ended.
+    """Let only *jobs* of a run send, and return once all other jobs have stopped.
 
     Raises:
         ResultsError: If the run fails, or takes too long.
@@ -72,7 +72,7 @@ async def stop_runs(queue: JobQueue, fabric: str, holder: str) -> None:
     """End the runs on a fabric that a holder has reserved, and wait until they end.
 
     Raises:
-        ResultsError: If one does not end.
+        ResultsError: If a run does not end.
     """
     for run in queue.store.search(owner=holder, states=(RUNNING,), limit=-1):
         if run.fabric == fabric:
@@ -84,7 +84,7 @@ async def stop_runs(queue: JobQueue, fabric: str, holder: str) -> None:
 async def _ended(
     queue: JobQueue, run_id: str, limit_s: float | None
 ) -> StoredRun | None:
-    """Return a run once it has ended, or None if it takes longer."""
+    """Return a run once it has ended, or None if it does not end in time."""
     began_s = time.monotonic()
     while limit_s is None or time.monotonic() - began_s < limit_s:
         run = queue.store.find(run_id)
@@ -117,7 +117,7 @@ class StageSequence:
     rates_bps: Mapping[str, int | None]
     # Stage, pass over the stages, and ID of each run.
     _runs: list[tuple[int, int, str]] = field(default_factory=list)
-    # Times of the runs that have ended, which the service may remove meanwhile.
+    # Times of runs that have ended. The service may remove these runs.
     _known: dict[str, Mapping[str, Times]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
     _started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,7 +130,7 @@ class StageSequence:
 
     @property
     def ports(self) -> frozenset[str]:
-        """The ports of the stage in progress: all of them if it is an experiment."""
+        """Ports of the stage in progress. A stage with an experiment uses all ports."""
         if not (self.is_running and self._runs):
             return frozenset()
         stage = self.plan.stages[self._runs[-1][0]]
@@ -141,7 +141,7 @@ class StageSequence:
         )
 
     async def start(self) -> None:
-        """Start the first stage, and return once it sends. Running ones continue.
+        """Start the first stage, and return once it sends. Stages in progress continue.
 
         Raises:
             ResultsError: If it cannot be started.
@@ -159,7 +159,7 @@ class StageSequence:
             self._task.result()
 
     async def stop(self) -> None:
-        """End the stage in progress, and start no other."""
+        """End the stage in progress, and start no further stage."""
         if self._task is None:
             return
         self._task.cancel()
@@ -178,7 +178,7 @@ class StageSequence:
         Args:
             communicators: Names of communicators; empty: all.
             stages: Names of stages; empty: all.
-            with_loops: Whether to add those of each pass over the stages.
+            with_loops: Whether to add the metrics of each pass over the stages.
 
         Raises:
             ResultsError: If a stage has failed.
@@ -230,7 +230,7 @@ class StageSequence:
         records: list[CollectiveRecord] = []
         dilation = 1
         if directory is not None:
-            # Until the first file is written, the directory is not a run.
+            # The directory is not a run directory until its first file is written.
             with suppress(ChakramError):
                 results = open_run(directory)
                 dilation = results.manifest.dilation

@@ -53,16 +53,16 @@ REST: dict[tuple[str, str], Call] = {
     ("POST", "/monitor/capture"): _refuse("GetCapture"),
     ("GET", "/capabilities/version"): _version,
 }
-"""Calls by method and path."""
+"""Engine calls, by HTTP method and path."""
 
 CHANGING = frozenset(("/config", "/control/state"))
-"""Paths whose POST needs the role run."""
+"""Paths at which POST requires the role ``run``."""
 
 
 async def answer(
     engine: OtgEngine, call: Call, document: Any
 ) -> tuple[int, dict[str, Any]]:
-    """Return status and document of an answer."""
+    """Return the status and the document of the answer to a call."""
     try:
         return 200, await call(engine, document)
     except OtgProblem as problem:
@@ -73,7 +73,7 @@ async def answer(
 
 
 def failure(status: int, errors: list[str]) -> dict[str, Any]:
-    """Return the document of an error."""
+    """Return the document that reports an error."""
     kind = "internal" if status == 500 else "validation"
     return {"code": status, "kind": kind, "errors": errors}
 
@@ -82,12 +82,12 @@ def failure(status: int, errors: list[str]) -> dict[str, Any]:
 
 
 def _messages() -> tuple[Any, Any]:
-    """Return the modules of messages and of the service in the package snappi.
+    """Return the modules with the messages and the service from the package snappi.
 
     The package itself is not imported, because its client has 218,000 lines.
 
     Raises:
-        ConfigError: If they are not installed.
+        ConfigError: If the modules are not installed.
     """
     package = find_spec("snappi")
     if package is None:
@@ -112,7 +112,7 @@ _GRPC: dict[str, tuple[Call, str, str]] = {
     "GetStates": (OtgEngine.states, "states_request", "states_response"),
     "GetVersion": (_version, "", "version"),
 }
-"""Calls by method of gRPC, with the fields of the request and of the response."""
+"""Engine calls by gRPC method, with the fields of the request and the response."""
 
 
 class OtgServicer:
@@ -144,7 +144,8 @@ class OtgServicer:
             if status != 200:
                 code = _CODES.get(status, grpc.StatusCode.INTERNAL)
                 await context.abort(code, json.dumps(found))
-            # Collectives, which REST may have configured, are unknown to its messages.
+            # REST may have configured collectives, which the gRPC messages cannot
+            # express.
             return json_format.ParseDict(
                 {answered: found},
                 getattr(self._pb, f"{name}Response")(),

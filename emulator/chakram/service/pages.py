@@ -66,7 +66,7 @@ class Pages:
             user: User of the request.
             runs: Runs to list.
             query: Search terms that selected the runs.
-            following: Value of ``before`` for the next runs, if there are any.
+            following: Value of ``before`` for the next page of runs, if there is one.
         """
         store = self._queue.store
         locks, reserved = self._queue.locks(), self._queue.reservations()
@@ -88,7 +88,7 @@ class Pages:
     def new(
         self, user: User, form: Mapping[str, str], *, problem: str = "", note: str = ""
     ) -> Response:
-        """Return the form of an experiment."""
+        """Return the page with the form for a new experiment."""
         text = form.get("experiment") or self._example(form.get("example", ""))
         again = self._queue.store.find(form.get("again", ""))
         if again is not None and "experiment" not in form:
@@ -126,13 +126,13 @@ class Pages:
         )
 
     def page(self, kind: str, title: str, status: int = 200, **values: Any) -> Response:
-        """Return a page.
+        """Return a page as an HTML response.
 
         Args:
             kind: Part of the template.
-            title: Its title.
+            title: Title of the page.
             status: Status code.
-            values: Values for this part of the template, and the user if known.
+            values: Values for this part of the template, including the user if known.
         """
         text = self._template.render(kind=kind, title=title, **values)
         return HTMLResponse(text, status)

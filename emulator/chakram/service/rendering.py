@@ -1,6 +1,6 @@
 """Results of runs, created by the same commands that users type.
 
-Each result is made once, by a process, and kept in the folder of the job.
+A separate process creates each result once. The folder of the job keeps the results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIMIT_S = 120.0
 """Time limit for creating a result."""
 
 MADE = "made"
-"""Folder of results in the folder of a job."""
+"""Name of the folder for results in the folder of a job."""
 
 TEXT, JSON, HTML, BINARY = (
     "text/plain; charset=utf-8",
@@ -34,7 +34,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A view of a run.
+    """A command that renders a run, and the media type of its output.
 
     Attributes:
         arguments: Verb and options of the command.
@@ -57,7 +57,7 @@ VIEWS = {
     "bmwg": View(arguments=("report", "--bmwg"), media_type=HTML, out=True),
     "timeline": View(arguments=("timeline",), media_type=BINARY, out=True),
 }
-"""Views by name."""
+"""Views of runs, by name."""
 
 COMPARISONS = {
     "text": View(arguments=("compare", "--wide"), media_type=TEXT),
@@ -68,7 +68,7 @@ COMPARISONS = {
 
 
 class Renderer:
-    """Creator of results, with a limit on simultaneous ones.
+    """Creator of results, with a limit on concurrent commands.
 
     Args:
         parallel: Number of results that are created at the same time.
@@ -76,16 +76,16 @@ class Renderer:
 
     def __init__(self, parallel: int = 2) -> None:
         self._room = asyncio.Semaphore(parallel)
-        # A lock lives as long as a request holds it or waits for it.
+        # A lock exists only while a request holds it or waits for it.
         self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
     async def make(self, view: View, runs: list[Path], folder: Path) -> bytes:
-        """Return a result.
+        """Return a result, and create it if necessary.
 
         Args:
             view: View to create.
             runs: Run directories.
-            folder: Folder of the job of the first one.
+            folder: Folder of the job that created the first run.
 
         Raises:
             ChakramError: If the command fails.
@@ -101,7 +101,7 @@ class Renderer:
 
     async def _run(self, view: View, runs: list[Path], path: Path) -> bytes:
         with explained_writes(path.parent):
-            # Without the folder of the job, because the run may have been removed.
+            # Do not create the folder of the job again if the run has been removed.
             await asyncio.to_thread(path.parent.mkdir, exist_ok=True)
         draft = path.with_suffix(".draft")
         out = ["--out", str(draft), "--force"] if view.out else []

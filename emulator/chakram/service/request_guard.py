@@ -1,4 +1,4 @@
-"""Checks of the host and origin of requests to a service, and headers of answers."""
+"""Checks of the host and origin of requests to a service, and response headers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Door:
 
 
 class Guard:
-    """Checks the host and origin of every request, and adds headers to answers."""
+    """Wrapper that checks the host and origin of every request, and adds headers."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app = app
@@ -83,7 +83,8 @@ class Guard:
 def is_own_host(host: str, allowed: frozenset[str]) -> bool:
     """Return whether a Host header names this service.
 
-    Otherwise, a web site could make its own name point here, and read the answers.
+    Without this check, a web site could point its own name at this address and read the
+    answers.
 
     Args:
         host: The header.

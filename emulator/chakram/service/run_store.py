@@ -52,7 +52,7 @@ class StoredRun(RunDescription):
     Attributes:
         number: Position in the order of submissions.
         experiment: Text of the experiment. Empty unless requested.
-        directory: Its run directory.
+        directory: Run directory of the run.
     """
 
     number: int
@@ -76,7 +76,7 @@ class RunStore:
         path: The database, which is created if it is missing.
 
     Raises:
-        RunDirectoryError: If it cannot be opened.
+        RunDirectoryError: If the database cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,7 +90,7 @@ class RunStore:
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
-        """Convert errors of the database, such as that of a full disk."""
+        """Convert database errors, such as the error of a full disk."""
         try:
             yield
         except sqlite3.Error as error:
@@ -167,8 +167,8 @@ class RunStore:
             text: Part of the name or ID.
             tag: A tag.
             owner: The owner.
-            before: Number of the run after the last wanted one, from 1.
-            limit: Number of runs at most.
+            before: Return only runs with smaller numbers, which start at 1.
+            limit: Maximum number of runs.
         """
         conditions: dict[str, Sequence[Any]] = {
             f"state IN ({', '.join('?' * len(states))})": states,

@@ -31,7 +31,7 @@ DATABASE = "service.sqlite"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SHUTDOWN_S = 3
 _DESCRIPTORS = 4096
-"""Number of connections that may be open beside the files of runs."""
+"""Number of connections that may be open in addition to the files of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +39,21 @@ class ServiceSettings:
     """Settings of a service.
 
     Attributes:
-        folder: Folder of its runs.
+        folder: Folder for the runs of the service.
         resources: Folder of resources.
         listen: ``address:port``.
         names: Additional names of the service.
         tokens: The token file, or None.
-        cert: Its certificate, or None.
-        key: The private key.
-        client_ca: Authority of clients, whose certificates are then required.
+        cert: Certificate of the service, or None.
+        key: Private key of the certificate, or None.
+        client_ca: Authority of client certificates, or None. If set, clients need one.
         parallel: Number of runs at the same time.
         keep: Number of finished runs to keep.
-        longest_s: Longest duration of a run.
+        longest_s: Maximum duration of a run.
         metrics: Address at which runs serve metrics, or None.
-        launching: Options with which runs on fabrics of the service launch agents.
-        otg: Name of the fabric that clients of OTG drive, or None.
-        otg_grpc: Address of OTG's gRPC, or None.
+        launching: Options that runs on fabrics of the service use to launch agents.
+        otg: Name of the fabric that OTG clients drive, or None.
+        otg_grpc: Address at which to serve OTG through gRPC, or None.
     """
 
     folder: Path
@@ -86,7 +86,7 @@ class ServiceSettings:
         """Check that the settings are consistent, and that clients are authenticated.
 
         Raises:
-            ConfigError: If they are not.
+            ConfigError: If the settings conflict, or clients are not authenticated.
         """
         if self.longest_s <= 0:
             raise ConfigError("--longest", "is not above 0 s", "e.g. --longest 24h")
@@ -132,7 +132,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
 
     Args:
         settings: The settings.
-        ready: Prints the addresses, once the service answers.
+        ready: Function that prints the addresses once the service answers.
 
     Raises:
         ConfigError: If the settings contradict one another.
@@ -174,7 +174,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
                     f"add {FABRICS}/{settings.otg}.yaml to --resources",
                 )
             engine = OtgEngine(queue, resources, settings.otg)
-            engine.ports()  # finds mistakes in the file of the fabric
+            engine.ports()  # to find mistakes in the fabric's file now
         application = Application(queue, resources, door, engine)
         server = uvicorn.Server(_config(settings, application))
         if engine is not None:
@@ -257,7 +257,7 @@ def _config(settings: ServiceSettings, application: Application) -> uvicorn.Conf
 
 
 def _lock(folder: Path, stack: contextlib.AsyncExitStack) -> None:
-    """Create the folder of a service, and keep other services out of it."""
+    """Create the folder of a service, and lock it against other services."""
     with explained_writes(folder):
         (folder / JOBS).mkdir(parents=True, exist_ok=True)
         file = stack.enter_context((folder / "lock").open("w"))

@@ -25,7 +25,7 @@ FABRICS = "fabrics"
 """Folder of fabrics in the folder of resources."""
 
 EXPERIMENTS = "experiments"
-"""Folder of experiments that the form offers."""
+"""Folder of the experiments that the form of a new experiment offers."""
 
 THIS_MACHINE = "this machine"
 """Name of the lock for runs on namespaces or loopback."""
@@ -49,8 +49,8 @@ class Submission:
         verb: Command for it, one of ``VERBS``.
         experiment: The experiment.
         changes: Values by key, as with ``--set``.
-        text: Its text, in which a named fabric is replaced by its section.
-        written: Its text as it was submitted.
+        text: Text of the experiment, with a named fabric replaced by its section.
+        written: Text of the experiment as it was submitted.
         digest: SHA-256 of verb, experiment and changes.
         fabric: Fabric that the run locks.
     """
@@ -92,7 +92,7 @@ def check_submission(
         places: Where the values of some keys come from, for errors.
 
     Raises:
-        ConfigError: If it is invalid, or names something else.
+        ConfigError: If the experiment is invalid, or names anything but resources.
     """
     written = text
     document = parse_document(text.encode("utf-8", "replace"), source=_SOURCE)
@@ -144,7 +144,7 @@ def read_experiment(name: str, resources: Path) -> str:
     """Return the text of an experiment of the service.
 
     Raises:
-        ConfigError: If there is none of this name.
+        ConfigError: If the service has no experiment of this name.
     """
     folder = resources / EXPERIMENTS
     known = file_names(folder)
@@ -161,7 +161,7 @@ def read_experiment(name: str, resources: Path) -> str:
 
 
 def _read_fabric(name: str, resources: Path) -> dict[str, Any]:
-    """Return the section of a fabric of the service."""
+    """Return the fabric section from the file of a fabric."""
     known = fabric_names(resources)
     if name not in known:
         hint = f"known fabrics: {_listed(known)}"
