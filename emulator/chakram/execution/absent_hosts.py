@@ -1,4 +1,4 @@
-"""Runs without hosts whose agents do not start, if the user tolerates that."""
+"""Runs that leave out hosts whose agents do not start, if the user tolerates that."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LEAST_RANKS = 2
 
 
 async def run_tolerantly(request: RunRequest, tolerated: int) -> RunOutcome:
-    """Run an experiment, if necessary without hosts that do not start.
+    """Run an experiment, if necessary without hosts whose agents do not start.
 
-    Ranks move to unused ports of other hosts. If there are too few of them,
-    the last job runs fewer replicas if its trace is replicated, or is left out.
+    Ranks move to unused ports of other hosts. If there are too few of these ports, the
+    last job is left out, or runs fewer replicas if its trace is replicated.
 
     Args:
         request: The run.
@@ -34,7 +34,8 @@ async def run_tolerantly(request: RunRequest, tolerated: int) -> RunOutcome:
 
     Raises:
         ChakramError: As for ``run_experiment``.
-        HostsAbsent: If more hosts are absent, or the others cannot run the experiment.
+        HostsAbsent: If more hosts are absent, or the other hosts cannot run the
+            experiment.
     """
     absent: set[str] = set()
     while True:
@@ -51,7 +52,7 @@ def _without(request: RunRequest, error: HostsAbsent) -> RunRequest:
     """Return a request without absent hosts, with a banner that names them.
 
     Raises:
-        HostsAbsent: If the others cannot run the experiment.
+        HostsAbsent: If the other hosts cannot run the experiment.
     """
     used: dict[str, set[int]] = defaultdict(set)
     for rank in request.resolve().expected_plan("absent").ranks():
@@ -82,8 +83,8 @@ def without_hosts(
 ) -> tuple[Experiment, tuple[str, ...]]:
     """Return an experiment without some hosts, and its other changes in words.
 
-    Jobs that name a port of these hosts are left out. If the other ports are too few
-    for the rest, the last jobs of the file run fewer replicas or are left out.
+    Jobs that name a port of these hosts are left out. If too few ports remain for the
+    other jobs, the last jobs of the file run fewer replicas or are left out.
 
     Args:
         experiment: An experiment on an external fabric.
@@ -91,7 +92,7 @@ def without_hosts(
         used: By job, the numbers of the ports that it uses on all hosts.
 
     Raises:
-        InputError: If no job is left, or the rest does not make a valid experiment.
+        InputError: If no job is left, or the remaining experiment is not valid.
     """
     fabric = experiment.fabric
     owners = fabric.host_names(0)

@@ -1,4 +1,4 @@
-"""Connections to the agents of a run, which listen or are started for it."""
+"""Connections to the agents of a run, which already listen or are started for it."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ class AgentsOfRun:
 
     @asynccontextmanager
     async def watched(self, abort: Callable[[str], None]) -> AsyncIterator[None]:
-        """Abort if a launcher ends during the block, or if a token is used twice.
+        """Call *abort* if a launcher ends during the block or a token is used twice.
 
-        The launcher of Slurm may end although its agents are still connected. If an
-        agent is the reason, the session hears of it before.
+        Slurm's launcher may end although its agents are still connected. If it ended
+        because of an agent, the session learns of that agent first.
 
         Args:
             abort: Called with the reason.
@@ -141,9 +141,9 @@ async def _explained(launched: LaunchedAgents, error: ChakramError) -> ChakramEr
 
 
 async def _second_claim(launched: LaunchedAgents) -> str:
-    """Wait until a second agent has claimed a name, and return that as a sentence.
+    """Wait until a second agent has claimed a name, and describe that in a sentence.
 
-    The first one may have stolen the token, and take part in the run.
+    The first agent may have stolen the token and may take part in the run.
     """
     while True:
         try:
@@ -153,7 +153,7 @@ async def _second_claim(launched: LaunchedAgents) -> str:
 
 
 async def _end_of_launcher(launched: LaunchedAgents) -> str:
-    """Wait until a launcher has ended, and return how as a sentence."""
+    """Wait until a launcher has ended, and return a sentence that describes its end."""
     first, *_ = await launched.ended(within_s=None)
     await asyncio.sleep(_HEARD_WITHIN_S)
     return f"the launcher of agents has ended: {first}"
@@ -173,10 +173,10 @@ async def agents_of_run(
     Args:
         places: The agents.
         launch: Options for launching them. None: they already listen.
-        allow: Prefixes that launched agents may send to; None: the fabric starts its
+        allow: Prefixes that launched agents may send to. None: the fabric starts its
             agents itself.
         logs: Folder for a log of each launched agent; None: no logs.
-        progress: Shows how many have started.
+        progress: Progress display that shows how many agents have started.
 
     Raises:
         AgentError: If an agent does not start. Errors of the block that a launcher may

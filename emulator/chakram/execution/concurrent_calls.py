@@ -1,4 +1,4 @@
-"""One call for each of many agents, a few at the same time."""
+"""Calls to many agents, with a limit on the number of calls at the same time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ async def call_all(
 ) -> list[_Result]:
     """Return the results of a call for each of *items*, in their order.
 
-    After an error, no further call begins. Calls that have begun end by themselves: an
-    agent whose session is canceled while it begins would be busy for a moment. If
-    several of them fail, the order of the items decides which error is raised, so that
-    a mistake is reported in the same words each time.
+    After an error, no further call begins. Calls that have begun are not canceled. If a
+    session is canceled while it begins, its agent is busy for a moment. If several
+    calls fail, the order of the items decides which error is raised. A mistake is
+    therefore always reported in the same words.
 
     Args:
         call: Called with an item.

@@ -65,7 +65,7 @@ def link_records(
 def merged(
     counted: Sequence[LinkRecord], reported: Sequence[LinkRecord]
 ) -> list[LinkRecord]:
-    """Return what switches reported of links, and what the lab counted of others."""
+    """Return switches' records of links, and the lab's records of other links."""
     by_port = {record.port: record for record in reported}
     known = {record.port for record in counted}
     return [
@@ -77,7 +77,7 @@ def merged(
 def disagreements(
     counted: Sequence[LinkRecord], reported: Sequence[LinkRecord]
 ) -> list[str]:
-    """Return a warning if switches reported other values than the lab counted."""
+    """Return a warning if values from switches differ from the lab's values."""
     by_port = {record.port: record for record in counted}
     wrong = [
         f"{record.link} {record.direction}: the switch reported {told} {name}, the lab "

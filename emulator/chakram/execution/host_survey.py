@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chakram.launch.launched_agents import LaunchOptions
 
 _AT_ONCE = 16
-"""Agents that are asked at the same time."""
+"""Number of agents that are asked at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

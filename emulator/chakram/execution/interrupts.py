@@ -64,8 +64,8 @@ class Interrupts:
         """Pass the first signal to *listener* during the block.
 
         Raises:
-            RunInterrupted: If a signal has arrived before. An earlier listener may have
-                got it too late.
+            RunInterrupted: If a signal has already arrived. An earlier listener may
+                have received it too late.
         """
         if self.name is not None:
             raise RunInterrupted(self._what, f"interrupted by {self.name}")

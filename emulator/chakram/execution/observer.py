@@ -65,7 +65,7 @@ class Progress(Protocol):
         """Report the counters of an agent after *done* of *total* iterations."""
 
     def expect(self, duration_ns: int) -> None:
-        """Receive the expected duration of the iterations of a run, or 0."""
+        """Receive the expected duration of all iterations of a run, 0 if unknown."""
 
     def note(self, text: str) -> None:
         """Show a message to the user."""
@@ -134,7 +134,7 @@ class Observer(RunObserver):
         identities: Sequence[CollectiveIdentity],
         iterations: Mapping[str, int],
     ) -> None:
-        """Receive the collectives of an iteration, and the iteration counts of jobs."""
+        """Receive the collectives of an iteration, and the iteration count by job."""
         self._work = CollectivesInFlight(identities, iterations)
 
     def phase_changed(self, phase: Phase) -> None:
@@ -223,7 +223,7 @@ class Observer(RunObserver):
         }
 
     def round_trips_ns(self) -> dict[str, float]:
-        """Return the median of the round trips, by agent with any."""
+        """Return the median round-trip time of each agent that measured any."""
         first = distribution_slot("round_trip")
         found = {
             agent: median_ns(values[first : first + FCT_BUCKETS])
@@ -263,7 +263,7 @@ class Observer(RunObserver):
         self.hosts[agent] = dict(host.counts)
 
     def jobs_chosen(self, jobs: Sequence[str]) -> None:
-        """Write the records so far, and then show which jobs continue."""
+        """Write all records so far, and then show which jobs continue."""
         self._submit(self.directory.flush)
         self._submit(self.progress.note, f"jobs: {' '.join(jobs)}")
 

@@ -149,11 +149,11 @@ class _Collector(RunObserver):
             self.late.add(agent)
 
     def agent_lost(self, agent: str) -> None:
-        """Record that an agent is lost, without which no test is possible."""
+        """Record that an agent is lost. Without the agent, no test is possible."""
         self.lost = f"agent {agent} was lost"
 
     def records_missing(self, agent: str, reason: str) -> None:
-        """Record that counts are missing, so that packets would count as lost."""
+        """Record that an agent's counts are missing. Its packets would seem lost."""
         self.lost = f"the last records of agent {agent} are missing: {reason}"
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
@@ -402,7 +402,7 @@ class Preflight:
         except RunFailed as error:
             if isinstance(error, RunInterrupted) or collector.lost or self._ended:
                 raise
-            # Keep earlier measurements. The report lists the rest as not measured.
+            # Keep earlier measurements. The report lists other pairs as not measured.
             measured.not_measured = error.found
         measured.alone, measured.together = read_flows(collector.rows.flows, programs)
         places = [program.rank for program in programs.programs]
@@ -580,7 +580,7 @@ class Preflight:
 
 
 def _probes_of(plan: Plan) -> ProbePlan:
-    """Return the probes of one agent. Those of others differ only in their targets."""
+    """Return the probes of one agent. Probes of other agents differ in targets only."""
     return next(each.probes for each in plan.agents if each.probes is not None)
 
 

@@ -122,8 +122,9 @@ def _disagreements(
     Args:
         descriptions: The agents.
         clocks: Models of their clocks.
-        own_source: What synchronizes the controller's wall clock.
-        wall_ahead_ns: How far that is ahead of the controller's monotonic clock.
+        own_source: Program that synchronizes the controller's wall clock.
+        wall_ahead_ns: How far that wall clock is ahead of the controller's monotonic
+            clock.
     """
     found = (
         disagreement(
@@ -317,7 +318,7 @@ class Run:
         self._collector = await stack.enter_async_context(collector)
 
     async def _samples(self, world: World) -> array[int]:
-        """Return the samples of links, as rows of ``LINK_SAMPLE_FIELDS``."""
+        """Return the samples of the links, as rows of ``LINK_SAMPLE_FIELDS``."""
         if self._collector is not None and world.topology is not None:
             return self._collector.samples(port_names(world.topology))
         if self._experiment.fabric.is_modeled:
@@ -349,7 +350,8 @@ class Run:
     def _begin_more_faults(
         self, iterations: Sequence[tuple[int, int]]
     ) -> Coroutine[object, object, None] | None:
-        """Return a coroutine that starts link faults of these iterations, if any."""
+        """Return a coroutine that starts the link faults of these iterations, if
+        any."""
         faults, table, world = self._link_faults, self._table, self._world
         if faults is None or table is None or world is None:
             return None
@@ -501,7 +503,8 @@ class Run:
     def _early_timeouts(
         self, injected: Mapping[str, int], links: Sequence[LinkRecord]
     ) -> tuple[str, ...]:
-        """Return a note if timeouts were too short, and nothing was lost."""
+        """Return a note if timeouts caused retransmissions although nothing was
+        lost."""
         counted = self._observer.counted
         resent, on_wire = counted(_RESENT).get("timeout", 0), counted(_ON_WIRE)
         lost = sum(counted(_LOSSES).values()) + sum(injected.values())

@@ -28,7 +28,7 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
     """Build the fabric, replay the traces, collect the results, and tear down.
 
     Returns:
-        The outcome. A run that ended early has one, too, with the records so far.
+        The outcome. If the run ended early, the outcome contains the records so far.
 
     Raises:
         ChakramError: If nothing was run, for example because of wrong input, missing
@@ -84,7 +84,7 @@ async def run_experiment(request: RunRequest) -> RunOutcome:
             if not run.began:
                 raise
         except Exception as error:
-            # Records from before an internal error stay readable.
+            # Keep the records from before an internal error readable.
             what = f"internal error: {type(error).__name__}: {error}"
             run.finish(RunFailed("run", what))
             raise

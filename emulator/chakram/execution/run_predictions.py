@@ -1,4 +1,4 @@
-"""Predictions of a run: before it starts, and again with the delays of its hosts."""
+"""Predictions for a run, made before it starts and again with its hosts' delays."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class RunPredictions:
 
     Attributes:
         experiment: The experiment.
-        reference: Receives the times.
-        metrics: Receives the times by source.
-        progress: Shows what is simulated.
+        reference: Object that receives the times.
+        metrics: Metrics that receive the times by source.
+        progress: Progress display that shows what is simulated.
         run_ns: Simulated time of the run, or None if it is not simulated.
     """
 
@@ -110,11 +110,12 @@ class RunPredictions:
         )
 
     async def announce(self, plan: Plan, topology: Topology | None) -> None:
-        """Show how long the run will take, if that is long, and faults without effect.
+        """Show the expected duration of a run if it is long. Show faults without
+        effect.
 
         Args:
             plan: The plan.
-            topology: Its fabric, or None if unknown.
+            topology: Topology of the fabric, or None if unknown.
         """
         if topology is not None:
             idle = await asyncio.to_thread(idle_faults, self.experiment, plan, topology)
@@ -134,13 +135,13 @@ class RunPredictions:
         round_trips_ns: Mapping[str, float],
         interrupts: Interrupts,
     ) -> None:
-        """Make simulated times ranges if delays of hosts matter to a small window.
+        """Turn simulated times into ranges if hosts' delays are long for the window.
 
         The measurements are complete, so an interrupt ends this simulation only.
 
         Args:
             plan: The plan.
-            world: The fabric on which it ran.
+            world: The fabric on which the plan ran.
             round_trips_ns: Medians of measured round trips, by agent.
             interrupts: Interrupts of the run.
         """
@@ -168,7 +169,7 @@ class RunPredictions:
         finally:
             interrupts.listener = None
             simulation.cancel()
-        # Without these times, the prediction remains.
+        # If this simulation fails, keep the first prediction.
         with suppress(ChakramError, asyncio.CancelledError):
             delay_ns, delayed = simulation.result()
             if delayed and differs(undelayed, delayed):

@@ -29,7 +29,7 @@ async def apart(function: Callable[..., _T], *args: object) -> _T:
         *(sys.executable, "-P", "-m", __name__, str(os.getpid())),
         stdin=PIPE,
         stdout=PIPE,
-        # Ctrl-C signals this process only, which then ends the other one.
+        # Ctrl-C signals only this process, which then ends the separate process.
         start_new_session=True,
     )
     try:
@@ -53,7 +53,7 @@ async def apart(function: Callable[..., _T], *args: object) -> _T:
 def _answer_call() -> None:
     """Read a call from standard input, and write its result to standard output."""
     with os.fdopen(os.dup(1), "wb") as output:
-        os.dup2(2, 1)  # what the function prints is no result
+        os.dup2(2, 1)  # keep the function's output apart from the result
         sys.path[:] = pickle.load(sys.stdin.buffer)
         function, args = pickle.load(sys.stdin.buffer)
         result, error = None, None

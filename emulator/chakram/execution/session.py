@@ -72,7 +72,8 @@ class RunObserver:
         """Handle the hardware counters of an RDMA NIC."""
 
     def jobs_chosen(self, jobs: Sequence[str]) -> None:
-        """Handle that all jobs except these rest, and their records have arrived."""
+        """Handle that only *jobs* continue and all records of other jobs have
+        arrived."""
 
     def host_counted(self, agent: str, host: agent_events.HostCounters) -> None:
         """Handle the counters of an agent's host."""
@@ -90,10 +91,10 @@ class Session:
         hang_timeout_ns: See ``ControllerState``.
         iterations_of: Number of iterations by rank number, for ranks with a limit.
         duration_limit_ns: Time after which the run ends in any case. None: no limit.
-        starting: Called with the common start time on the controller's clock. The
-            session runs the coroutine that it returns.
-        progressed: Called with pairs of rank number and finished iterations. If it
-            returns a coroutine, the session runs it.
+        starting: Function that takes the common start time on the controller's clock.
+            The session runs the coroutine that the function returns.
+        progressed: Function that takes pairs of rank number and finished iterations. If
+            the function returns a coroutine, the session runs it.
         jobs_file: File that names the jobs that may begin iterations; see
             ``RunRequest``.
     """
@@ -191,7 +192,7 @@ class Session:
     def _choose(self, path: Path, before: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Begin iterations only of the jobs in a file, and return their names.
 
-        A file that is empty, perhaps since it is being written, changes nothing.
+        A file that is empty, perhaps because it is being written, changes nothing.
         """
         try:
             jobs = (*path.read_text("utf-8").split(),) or before
@@ -318,7 +319,7 @@ class Session:
             try:
                 await client.reset()
             except UnexpectedEvent:
-                # The agent is ending its traffic already, for example after a stall.
+                # The agent is already ending its traffic, for example after a stall.
                 await client.abort("the run has ended")
                 await client.reset()
         except ChakramError as error:
@@ -352,7 +353,8 @@ class Session:
                     return
                 if event is None:
                     return
-                # An error in here is the controller's, for example a full disk.
+                # An error here comes from the controller, for example because of a full
+                # disk.
                 self._hear(agent, event)
 
     def _lose(self, agent: str, error: ChakramError) -> None:

@@ -171,7 +171,7 @@ class AbortAgent(_OfAgent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """Pass an event again, which came before its phase."""
+    """Pass an event again that arrived before its phase."""
 
     event: AgentFinished
 
@@ -228,7 +228,8 @@ class ControllerState:
             case AgentFinished() if self.phase is Phase.RUNNING:
                 return self._next_phase(event.agent, Phase.ENDING)
             case AgentFinished() if self.phase is Phase.ARMING:
-                # All agents are armed, but the answer of one may still be on its way.
+                # All agents are armed, but the answer of one agent may still be in
+                # flight.
                 self._early |= {event.agent} & self._live
                 return []
             case AgentProgress() if self._known(event.agent):

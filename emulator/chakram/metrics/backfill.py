@@ -156,11 +156,11 @@ def _begun_ns(results: RunResults) -> int:
 
 
 class _Replay:
-    """Replay of a run's events into metrics.
+    """Replay of a run's events, which updates metrics.
 
     Attributes:
         start_ns, end_ns: Start and end of the events, on the clock of the records.
-        epoch_ns: Offset to Unix time.
+        epoch_ns: Offset from that clock to Unix time.
         events: Events by kind.
 
     Raises:
@@ -426,7 +426,7 @@ _KNOWN_BEFORE = frozenset(
         "chakram_agent_clock_drift_ratio",
     }
 )
-"""Gauges whose value does not change during a run."""
+"""Gauges whose values do not change during a run."""
 
 
 class _Series:

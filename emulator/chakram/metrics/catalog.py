@@ -159,8 +159,8 @@ NIC_METRICS = frozenset(
         "cpu_seconds",
     )
 )
-"""Counters of an agent whose ports are all on RDMA NICs.  The others count packets,
-which the NICs send."""
+"""Counters of an agent whose ports are all on RDMA NICs. The other counters count
+packets, which the NICs send."""
 
 
 def _words(name: str, values: tuple[str, ...]) -> Label:

@@ -256,7 +256,8 @@ class _Server(ThreadingHTTPServer):
         documents: Functions that create JSON documents, by path.
         is_end: Set when the values are final.
         was_scraped: Set when a client has begun to read the values.
-        has_end: Set when a client has read the final values, or none is to be awaited.
+        has_end: Set when a client has read the final values, or the server need not
+            wait for one.
     """
 
     daemon_threads = True
@@ -313,7 +314,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/metrics":
             is_get = self.command == "GET"
             if is_get:
-                # Not after the response, because the client may end the run as soon as
+                # Set this before the response, because the client may end the run once
                 # it has read that.
                 server.was_scraped.set()
             is_end = is_get and server.is_end.is_set()

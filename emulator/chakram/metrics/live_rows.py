@@ -24,7 +24,7 @@ MOST_ROWS = 1000
 """Limit on queue pairs or ports in one response."""
 
 MOST_QUEUE_PAIRS = 100_000
-"""Limit on queue pairs that pages show. Each takes about 700 bytes of memory.
+"""Limit on queue pairs that pages show. A queue pair takes about 700 bytes of memory.
 
 Further queue pairs count in the sums of their ports only. Each takes about 400 bytes.
 """

@@ -339,8 +339,9 @@ class MetricsState:
     def set_link_bytes(self, link: str, direction: str, nbytes: int) -> None:
         """Set the bytes sent so far in one direction of a link.
 
-        A switch may report packets, whose FCS is not counted, before their bytes. The
-        metric does not decrease then, which would be a reset for Prometheus.
+        A switch may report packets before their bytes. The computed bytes, which
+        exclude the FCS of each packet, could then decrease. The metric does not
+        decrease, because Prometheus would take that for a reset.
         """
         name, labels = "chakram_link_bytes_total", (link, direction)
         with self._lock:
@@ -358,8 +359,8 @@ class MetricsState:
         Args:
             topology: The fabric.
             counters: Its counters.
-            before: Its counters at the start of the run, which may have lost frames in
-                earlier runs. None: those of a new lab.
+            before: Counters at the start of the run, which include frames lost in
+                earlier runs. None: counters of a new lab.
         """
         with self._lock:
             self._has_own_switches = True
@@ -370,8 +371,8 @@ class MetricsState:
     ) -> None:
         """Set the counters that switches reported.
 
-        If the switches are those of a lab, which counts drops by reason and at once,
-        its own counters remain.
+        If the switches belong to a lab, the lab's own counters remain, because the lab
+        counts drops at once and by reason.
 
         Args:
             classes: Link, direction, class (negative for a whole port) and counters.
@@ -383,7 +384,7 @@ class MetricsState:
     # ---- agents --------------------------------------------------------------------
 
     def set_agent_up(self, agent: str, up: bool) -> None:
-        """Set whether an agent responds."""
+        """Record whether an agent responds."""
         with self._lock:
             self._set("chakram_agent_up", (agent,), int(up))
 
@@ -409,8 +410,8 @@ class MetricsState:
         Args:
             agent: The agent.
             values: Its counters.
-            of_run: Its counters in the run in progress, if *values* include earlier
-                runs, whose messages may have been given up.
+            of_run: Counters of the run in progress, if *values* include earlier runs.
+                Messages of earlier runs may have been given up.
 
         Raises:
             ValueError: If the number of values is wrong.
@@ -435,8 +436,8 @@ class MetricsState:
     def set_loads(self, agent: str, loads: Sequence[ShardLoad]) -> None:
         """Set the loads of an agent's shards, and the states of their queue pairs.
 
-        A shard whose process has ended is not listed any more. Its last load counts
-        until no shard is left, because sums of counters must not decrease.
+        A shard whose process has ended is no longer listed. Its last load counts until
+        no shard is left, because sums of counters must not decrease.
         """
         with self._lock:
             known = self._loads.setdefault(agent, {})

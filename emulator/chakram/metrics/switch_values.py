@@ -1,4 +1,4 @@
-"""Values of the metrics of switches: of modeled ones, and of those that are read."""
+"""Metric values of modeled switches, and of switches whose counters are read."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def modeled_values(
     Args:
         topology: The fabric.
         counters: Its counters.
-        before: Its counters at the start of the run, which may have lost frames in
-            earlier runs. None: those of a new lab.
+        before: Counters at the start of the run, which include frames lost in earlier
+            runs. None: counters of a new lab.
     """
     process = counters.process
     earlier = {} if before is None else before.process
@@ -54,7 +54,8 @@ def modeled_values(
                     yield "marked_packets_total", place, port["marked_packets"][klass]
                     yield "pause_frames_total", place, paused
                     yield "paused_seconds_total", place, port["paused_ns"][klass] * 1e-9
-            # Also zeros: a rate needs the value before the first drops.
+            # Export zeros as well, because a rate needs the value before the first
+            # drops.
             for reason, text in DROP_REASONS.items():
                 dropped = port["drops_by_reason"][reason]
                 yield "dropped_packets_total", (link.name, direction, text), dropped

@@ -19,7 +19,7 @@ PATH_MTU = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmStep:
-    """One step of concurrent transfers, where the busiest rank sends most bytes."""
+    """One step of concurrent transfers. The busiest rank sends the most bytes."""
 
     step: int
     transfers: int
@@ -41,7 +41,7 @@ class AlgorithmSummary:
         steps: The steps of the algorithm.
         transfers: Number of messages of all ranks.
         bytes: Payload bytes of all ranks.
-        busiest_bytes: Payload bytes of the rank that sends most.
+        busiest_bytes: Payload bytes of the rank that sends the most.
         channels: Largest number of queue pairs between two ranks.
         queue_pairs: Number of queue pairs, where both ends count as one.
         bound_ns: Lower bound on the completion time on one switch, including headers.

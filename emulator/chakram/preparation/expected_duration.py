@@ -13,7 +13,7 @@ _LONG_NS = 20 * 10**9
 
 
 def computing_ns(plan: Plan) -> int:
-    """Return for how long the rank that computes most computes in all iterations.
+    """Return the computing time of the rank that computes longest, in all iterations.
 
     Computations of several streams may overlap, so this is an estimate.
     """
@@ -32,7 +32,7 @@ def duration_note(run_ns: int, compute_ns: int, *, dilation: int) -> str | None:
 
     Args:
         run_ns: Expected duration.
-        compute_ns: Time of computations in it.
+        compute_ns: Part of this duration that consists of computations.
         dilation: Dilation of the run, which both times include.
     """
     if run_ns < _LONG_NS:

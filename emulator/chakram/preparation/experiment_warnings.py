@@ -71,7 +71,7 @@ def _unused_in(trace: Model) -> Iterator[str]:
     """Yield the keys of a synthetic trace that have no effect with other keys."""
     routing = getattr(trace, "routing", None)
     written = set() if routing is None else routing.model_fields_set
-    # A sweep may write law: balanced beside the keys of other laws.
+    # A sweep may set law: balanced together with keys of other laws.
     for key in _OF_LAWS if "law" not in written else ():
         if key in written:
             yield f"routing.{key}: has no effect without law"

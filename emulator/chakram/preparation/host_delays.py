@@ -111,7 +111,7 @@ def times_with_host_delays(
             if agent in round_trips_ns
             and (simulated_ns := median_ns(counts)) is not None
         ]
-        # Hosts alone do not explain that round trips of some agents are longer.
+        # Hosts alone do not explain why some agents have longer round trips.
         step_ns = round(min(excess_ns, default=0) / _HOST_LINKS)
         delay_ns += step_ns
         if delay_ns <= 0:

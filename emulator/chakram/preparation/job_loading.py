@@ -62,8 +62,8 @@ class LoadedJob:
         nodes: Number of trace nodes of all ranks.
         lowered: The programs.
         warnings: Anomalies of the trace or of its replay, one sentence each.
-        size_scale: Factor on all sizes, as text, e.g. ``1/64``.
-        placement: Placement of its ranks.
+        size_scale: Factor that multiplies all sizes, as text, e.g. ``1/64``.
+        placement: Placement of the job's ranks.
     """
 
     name: str
@@ -130,7 +130,7 @@ def _alike_job(
 ) -> LoadedJob | None:
     """Return a large synthetic job of which few ranks are lowered, or None."""
     if (options.resources, options.order) != ("streams", "dependencies"):
-        return None  # all ranks together determine their order
+        return None  # the order of operations depends on all ranks together
     traces = first_traces(synthesis)
     if traces is None:
         return None
@@ -192,7 +192,8 @@ def _misleading(traces: TraceSet, job: Job) -> Iterable[str]:
 
 
 def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:
-    """Return the warnings of jobs, without duplicates of a warning of several jobs."""
+    """Return the warnings of all jobs. A warning that several jobs share occurs
+    once."""
     names = grouped(
         (warning, job.name) for job in jobs for warning in dict.fromkeys(job.warnings)
     )

@@ -155,12 +155,11 @@ def simulated_with(
     handled in the order of their times.
 
     Args:
-        faults: Stores the start time of each fault.
+        faults: Object that stores the start time of each fault.
         settings: The settings of the faults.
         plan: The plan to simulate.
-        simulate: Simulates the plan with the faults known so far.
-        may_never_begin: Whether an event may never occur. This is so in a run on a
-            network.
+        simulate: Function that simulates the plan with the faults known so far.
+        may_never_begin: Whether an event may never occur, as in a run on a network.
 
     Raises:
         ConfigError: If an event never occurs although it must.

@@ -32,7 +32,7 @@ _KNOWN_SIZES = 1 << 16
 
 
 class Shares:
-    """Computes and caches shares, because most collectives of a job are alike.
+    """Computes the shares of collectives, and caches them because most are alike.
 
     Args:
         path_mtu: Payload bytes of a full packet.

@@ -153,7 +153,7 @@ def smallest_first(
 def _alone_kinds(
     plan: Plan, topology: Topology
 ) -> list[tuple[int, list[CollectiveKey], Callable[[], Plan]]]:
-    """Return the event count, the collectives and a plan factory of each kind."""
+    """Return the event count, the collectives and a plan factory for each kind."""
     if not plan.agents:
         return []
     path_mtu = plan.agents[0].transport.path_mtu
@@ -330,7 +330,7 @@ def simulate_draws(
 
 
 def _run_ns(plan: Plan, result: SimulationResult) -> int:
-    """Return the time of a whole run, of which a part was perhaps simulated."""
+    """Return the time of a whole run, even if only a part of the run was simulated."""
     simulated = len(result.records.iterations) // len(ITERATION_FIELDS)
     planned = sum(plan.iterations_of().values())
     return result.end_ns * max(1, planned // max(1, simulated))

@@ -76,7 +76,7 @@ class ResolvedRun:
         return experiment_warnings(self.experiment, self.transport)
 
     def expected_plan(self, run_id: str, *, alone: str | None = None) -> Plan:
-        """Return the plan of a run over the ports that are known before it starts.
+        """Return the plan of a run over the ports that are known before the run starts.
 
         Raises:
             FabricError: If the fabric cannot have that shape.
@@ -146,7 +146,7 @@ class ResolvedRun:
         return lambda port: switch_of.get(port.host, port.agent)
 
     def _refuse_endless(self, plan: Plan, hosts: Sequence[str]) -> None:
-        """Refuse background jobs that would repeat forever at one time."""
+        """Refuse background jobs that would repeat forever without advancing time."""
         settings = plan.agents[0].settings
         for job in self.jobs:
             own = settings.of(job.name)

@@ -41,9 +41,11 @@ class Reference:
         alone: Simulated times of collectives that run alone on the fabric.
         ceilings: Lower bounds for any algorithm.
         predictions: Times that models predict, by source.
-        flow_bound: Returns the lower bound on a message's time. None if unknown.
-        fair_times: Estimates the times of messages that share ports. None if unknown.
-        ways: Returns the paths of messages. None if unknown.
+        flow_bound: Function that returns the lower bound on a message's time. None if
+            unknown.
+        fair_times: Function that estimates the times of messages that share ports. None
+            if unknown.
+        ways: Function that returns the paths of messages. None if unknown.
         notes: Notes about these values.
     """
 

@@ -178,7 +178,7 @@ def _inputs(experiment: Experiment) -> Iterator[Path]:
 
 
 def _files_at(path: Path) -> Iterator[Path]:
-    """Yield a file, or the files in a folder, whose own state says little of them."""
+    """Yield a file, or the files in a folder, whose own state shows few changes."""
     if path.is_dir():
         yield from (each for each in sorted(path.iterdir()) if each.is_file())
     else:

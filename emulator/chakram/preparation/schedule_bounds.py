@@ -76,7 +76,7 @@ class Bounds(NamedTuple):
     Attributes:
         times_ns: Bounds of this schedule, by collective or point-to-point message.
         ceilings_ns: Bounds for any algorithm, by collective.
-        of_message: Returns the bound of any message.
+        of_message: Function that returns the bound of any message.
     """
 
     times_ns: dict[CollectiveKey, int]

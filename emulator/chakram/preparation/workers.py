@@ -93,7 +93,7 @@ def readers(jobs: int, dask: str | None) -> Iterator[Executor | None]:
     try:
         yield pool
     except BaseException as error:
-        # Nothing needs the rest, so an error or Ctrl-C does not wait for it.
+        # The remaining work is not needed, so an error or Ctrl-C does not wait for it.
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
         if isinstance(error, BrokenProcessPool):
