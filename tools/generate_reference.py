@@ -171,7 +171,7 @@ class Uses:
     Attributes:
         places: Places in the file, in order.
         parents: Sections that contain this section, each with the key.
-        only: Whether no other kind of section may occur in these places.
+        only: Whether this is the only kind of section that may occur in these places.
     """
 
     places: list[str] = field(default_factory=list)

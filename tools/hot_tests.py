@@ -53,7 +53,7 @@ def users(hot: set[str]) -> set[str]:
 
 
 def folders_of_tests(hot: set[str]) -> set[Path]:
-    """Return the test folders of hot modules' packages, and that of property tests."""
+    """Return the folders of hot modules' unit tests and the property test folder."""
     packages = (name.split(".")[:-1] for name in hot)
     unit = {
         ROOT.joinpath(

@@ -26,7 +26,7 @@ _PER = {
     AGENT: " per agent",
     SWITCHES: " with 64 links",
 }
-"""What the limits on series assume, by scope."""
+"""Assumptions of the limits on series, by scope."""
 
 
 def reference_page() -> str:

@@ -33,7 +33,7 @@ NEEDS_MORE = "chakram.pytest_plugin"
 
 
 OF_EXTRAS = ("starlette", "uvicorn")
-"""Packages of extras, without which the modules that need them cannot be imported."""
+"""Packages of extras. Modules that need a missing one cannot be imported."""
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ collection took 10 to 25 % of the run time. With a threshold of 100,000 it still
 % in simulations with hundreds of ranks."""
 
 ends_after_verb = False
-"""Whether this process ends after one verb, and may use modules without numpy."""
+"""Whether this process ends after one verb, and may therefore do without numpy."""
 
 
 def main() -> int:
@@ -53,8 +53,8 @@ def main() -> int:
 def command() -> NoReturn:
     """Run the command, and end the process with its exit code.
 
-    Objects are not freed, because this takes a tenth of the time of a verb that prints
-    a run. Other threads are waited for as usual.
+    Objects are not freed, because freeing them takes a tenth of the time of a verb that
+    prints a run. The process waits for other threads as usual.
     """
     global ends_after_verb
     ends_after_verb = True

@@ -45,7 +45,8 @@ VARIABLE = "CHAKRAM_COMPILED"
 PACKAGES = ("chakram", "chakram_agent")
 PARTS = (".pxd", ".pyx")
 OPTIONAL = {"chakram.rdma.libibverbs": "ibverbs"}
-"""Libraries that some modules need.  Without its headers, a module is not built."""
+"""Libraries that some modules need. A module is not built if its headers are
+missing."""
 COMPILED = "compiled"
 NOT_BUILT = "not built"
 # Each interpreter has its own suffix and record, because several interpreters may share

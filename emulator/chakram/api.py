@@ -125,7 +125,7 @@ def simulate(
         runs: Folder for the run directory. Default: the one in the experiment.
         plan: A saved plan to take the programs from, instead of the traces.
         alone: The only job to run. It keeps its placement among the other jobs.
-        progress: Receives progress reports.
+        progress: Object that receives progress reports.
 
     Returns:
         The results in the run directory.
@@ -268,7 +268,7 @@ def _read(
 ) -> tuple[Experiment, str]:
     """Return the experiment with its changes, and the text to save with the run.
 
-    *options* has the argument behind each change that *set* does not name, for errors.
+    *options* has, for errors, the argument behind each change that is not from *set*.
     """
     check_changes(changes, name="set")
     said = {key: _yaml(value, f"set: {key}") for key, value in changes.items()}
@@ -311,10 +311,10 @@ def _yaml(value: object, where: str, indent: int | None = None) -> str:
 
 
 def _plain(value: Any) -> object:
-    """Return a value that ``json`` does not know as one that it knows.
+    """Return a value of a type that ``json`` supports, for a value of another type.
 
     Raises:
-        TypeError: If there is none.
+        TypeError: If there is no such value.
     """
     if isinstance(value, Mapping):
         return dict(value)

@@ -176,7 +176,7 @@ def _header(summary: Summary) -> list[str]:
 
 
 def _drawn(summary: Summary) -> list[str]:
-    """Return a note if predictions are ranges."""
+    """Return a note that explains predictions that are ranges, if there are any."""
     draws = max(
         (each.draws for row in summary.rows for each in row.predictions.values()),
         default=1,
@@ -260,7 +260,7 @@ def _verification(found: Verification, *, on_nics: bool) -> list[str]:
     if found.every > 1:
         share = f"{found.packets} packets checked, 1 in {found.every}"
     if on_nics:
-        # Of long messages, only the last piece.
+        # Only the last piece of a long message is checked.
         share = f"{found.packets} packets checked"
     verdict = "FAILED" if found.wrong_payloads else "OK"
     lines = [

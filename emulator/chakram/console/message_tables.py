@@ -106,7 +106,7 @@ def _port_lines(
             MISSING if row.fairness is None else f"{row.fairness:.4f}",
             time_text(row.skew_ns),
             _count(row.retransmitted),
-            # Marks are counted where retransmissions are.
+            # A run that counts retransmissions also counts marks.
             MISSING if row.retransmitted is None else str(row.marked),
             _count(row.cnp),
             _count(row.drops),
@@ -175,7 +175,7 @@ def _faster_lines(messages: MessageSummary) -> list[str]:
 
 
 def _way(row: PairSummary, several: bool, width: int | None) -> list[str]:
-    """Return the paths of a pair, and the other pairs that shared them."""
+    """Return the paths of a pair, and the other pairs that shared these paths."""
     ways = ", ".join(" ".join(path) for path in row.paths[:2])
     if len(row.paths) > 2:
         ways += f" and {len(row.paths) - 2} more"

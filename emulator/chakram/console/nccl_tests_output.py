@@ -1,4 +1,4 @@
-"""A run in the format of nccl-tests 2.19: table, footer and JSON.
+"""Output of a run in the format of nccl-tests 2.19: table, footer and JSON.
 
 Columns, widths and keys are those of nccl-tests, so that parsers of its output also
 accept this output. Additional values are in lines that start with ``#``, and under

@@ -212,9 +212,10 @@ def row_of(
         test: The test.
         dilation: Factor by which the run was slower than its experiment.
         bounds: Lower bounds on times, by collective.
-        looked: Whether received payload was verified.
+        looked: Whether the run verified received payload.
         net_bytes: Payload of the busiest rank for one collective.  None: unknown.
-        by_rank: Times of each rank in its iterations, in ns.  Empty: not needed.
+        by_rank: Times of each rank in its iterations, in ns. Empty if they are not
+            needed.
     """
     if not groups or not size.input_bytes:
         return BenchRow(size=size)
@@ -288,7 +289,7 @@ def _net_bytes(results: RunResults) -> dict[int, float]:
 
 
 def are_checked(manifest: RunManifest) -> bool:
-    """Return whether a run verified payload, which RDMA NICs do not always."""
+    """Return whether a run verified payload. RDMA NICs do not always verify it."""
     verification = manifest.verification
     if manifest.nics and not verification.get("packets", 0):
         return False

@@ -46,5 +46,5 @@ def variation_text(cv: float | None) -> str:
 
 
 def counted_text(count: int, noun: str) -> str:
-    """Return a number and a noun, which has a plural with -s."""
+    """Return a number and a noun, with -s in the plural."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -49,7 +49,7 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         },
         "generator": asdict(summary.generator) if summary.generator else None,
         "keeping_up": asdict(summary.keeping_up) if summary.keeping_up else None,
-        # Unknown unless the run recorded its own end.
+        # These values are unknown unless the run recorded its own end.
         "unfinished_collectives": None
         if summary.facts.status in (RUNNING, KILLED)
         else summary.unfinished,

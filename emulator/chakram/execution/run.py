@@ -350,8 +350,7 @@ class Run:
     def _begin_more_faults(
         self, iterations: Sequence[tuple[int, int]]
     ) -> Coroutine[object, object, None] | None:
-        """Return a coroutine that starts the link faults of these iterations, if
-        any."""
+        """Return a coroutine that starts link faults of these iterations, if any."""
         faults, table, world = self._link_faults, self._table, self._world
         if faults is None or table is None or world is None:
             return None
@@ -503,8 +502,7 @@ class Run:
     def _early_timeouts(
         self, injected: Mapping[str, int], links: Sequence[LinkRecord]
     ) -> tuple[str, ...]:
-        """Return a note if timeouts caused retransmissions although nothing was
-        lost."""
+        """Return a note if timeouts caused retransmissions, but nothing was lost."""
         counted = self._observer.counted
         resent, on_wire = counted(_RESENT).get("timeout", 0), counted(_ON_WIRE)
         lost = sum(counted(_LOSSES).values()) + sum(injected.values())

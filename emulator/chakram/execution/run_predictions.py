@@ -110,8 +110,7 @@ class RunPredictions:
         )
 
     async def announce(self, plan: Plan, topology: Topology | None) -> None:
-        """Show the expected duration of a run if it is long. Show faults without
-        effect.
+        """Show the expected duration of a long run, and faults without effect.
 
         Args:
             plan: The plan.

@@ -72,8 +72,7 @@ class RunObserver:
         """Handle the hardware counters of an RDMA NIC."""
 
     def jobs_chosen(self, jobs: Sequence[str]) -> None:
-        """Handle that only *jobs* continue and all records of other jobs have
-        arrived."""
+        """Handle that only *jobs* continue. Records of other jobs have arrived."""
 
     def host_counted(self, agent: str, host: agent_events.HostCounters) -> None:
         """Handle the counters of an agent's host."""

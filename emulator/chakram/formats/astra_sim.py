@@ -212,7 +212,7 @@ def compare_with_log(
 def compare_with_flows(
     data: bytes, source: str, *, flows: Iterable[Flow]
 ) -> list[ComparedTimes]:
-    """Compare messages with a ``fct.txt`` of ns-3.
+    """Compare messages with a ``fct.txt`` from ns-3.
 
     The n-th message between two nodes in the run matches the n-th one in the file.
 

@@ -53,7 +53,7 @@ def read_stream_bounded(
     error: type[InputError],
     hint: str | None = None,
 ) -> bytes:
-    """Return the rest of *stream*, which errors name *source*.
+    """Return the remaining content of *stream*. Errors call the stream *source*.
 
     Raises:
         InputError: An *error* if the stream is longer than *limit_bytes*.

@@ -1,4 +1,4 @@
-"""Output of programs that a host may have, such as ``chronyc``."""
+"""Output of optional programs of a host, such as ``chronyc``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Execution of coroutines in a new event loop. Only then is asyncio imported."""
+"""Execution of coroutines in a new event loop. The first call imports asyncio."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def run_coroutine(coroutine: Coroutine[Any, Any, _Result]) -> _Result:
     """Execute a coroutine in a new event loop, and return its result.
 
     Raises:
-        RunInterrupted: If the user interrupted it. Its threads may still read traces
-            for minutes, so this does not wait for them.
+        RunInterrupted: If the user interrupted the coroutine. Its threads may still
+            read traces for minutes, so this function does not wait for them.
     """
     import asyncio
 

@@ -83,7 +83,7 @@ class SettingField:
 
 @cache
 def settings_of(kind: type) -> tuple[SettingField, ...]:
-    """Return the declared settings of a dataclass, those of its base classes last."""
+    """Return the declared settings of a dataclass, with base class settings last."""
     known = declared_fields(kind)
     inherited = {
         name

@@ -1,6 +1,6 @@
-"""Requests of ethtool to an interface in the namespace of this thread.
+"""Ethtool requests to an interface in the network namespace of this thread.
 
-Source: include/uapi/linux/ethtool.h of the kernel.
+Source: the kernel's include/uapi/linux/ethtool.h.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ def ask(name: str, request: bytes) -> bytes | None:
 
 
 def statistics(name: str) -> dict[str, int]:
-    """Return the statistics of an interface's driver, which are empty without any.
+    """Return the statistics of an interface's driver, or nothing if it has none.
 
-    They are also empty if their number changes in between, for example because the
-    interface gets more queues. The kernel then writes all of the new number.
+    The result is also empty if the number of statistics changes between the requests,
+    for example because the interface gets more queues. The kernel then writes the new
+    number of statistics.
     """
     head = struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _STATISTICS, 0)
     answer = ask(name, head)

@@ -1,4 +1,4 @@
-"""Conversion of errors of the operating system when files are written."""
+"""Conversion of operating system errors that occur when files are written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def explained_writes(
     error: type[ChakramError] = RunDirectoryError,
     hint: str | None = None,
 ) -> Iterator[None]:
-    """Convert errors of the operating system in the block to an *error* about *path*.
+    """Convert operating system errors in the block to an *error* about *path*.
 
     Raises:
         ChakramError: An *error* with the hint, if something cannot be written.

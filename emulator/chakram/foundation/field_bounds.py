@@ -250,7 +250,7 @@ class Declared:
 
     Attributes:
         kind: The type itself, without ``None`` and annotations.
-        said: Annotations of the type, including bounds.
+        said: Annotations in the type, including bounds.
         may_be_none: Whether None is allowed.
     """
 

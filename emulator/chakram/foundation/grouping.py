@@ -1,4 +1,4 @@
-"""Values and times by key."""
+"""Functions that group values and times by key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
 
 
 def spans(times: Iterable[tuple[_Key, int, int]]) -> dict[_Key, tuple[int, int]]:
-    """Return the first start and the last end of each key, given key, start and end."""
+    """Return the first start and last end by key, from triples (key, start, end)."""
     found: dict[_Key, tuple[int, int]] = {}
     for key, start_ns, end_ns in times:
         first_ns, last_ns = found.get(key, (start_ns, end_ns))

@@ -63,7 +63,7 @@ def is_encodable(host: str) -> bool:
 
 
 def has_port(address: str) -> bool:
-    """Return whether a host and a port are in an address, as ``host:port``."""
+    """Return whether an address has both a host and a port, as ``host:port``."""
     host, _, port = address.rpartition(":")
     is_number = port.isascii() and port.isdigit()
     is_port = is_number and len(port) <= 5 and int(port) < 1 << 16
@@ -89,7 +89,7 @@ def why_unusable(address: str) -> str | None:
 
 
 def is_loopback(listen: str) -> bool:
-    """Return whether an ``address:port`` is on this machine only."""
+    """Return whether an ``address:port`` can be reached from this machine only."""
     host = listen.rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True

@@ -6,7 +6,7 @@ from chakram.foundation.platform_support import module_or_none
 
 
 def allow_descriptors(more: int) -> None:
-    """Raise the soft limit by *more* open files, at most to the hard limit.
+    """Raise the soft limit by *more* open files, but not above the hard limit.
 
     Programs that this process starts inherit the limit. Some of them close all possible
     descriptors one by one, so the limit must not be much higher than necessary.

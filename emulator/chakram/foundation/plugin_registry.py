@@ -3,8 +3,8 @@
 Built-in objects are the modules of one folder, by file name. Plug-ins are entry points
 of installed packages, in one group. A registry treats both the same: each consists of a
 module and an attribute, and is imported on first use. Chakram never sends code to other
-machines. Each process that executes a plan looks the names up in its own registry. It
-also compares the packages and versions that provide these names.
+machines. Each process that executes a plan looks the names up in its own registry. The
+process also compares the packages and versions that provide these names.
 """
 
 from __future__ import annotations
@@ -57,9 +57,11 @@ class Registry(Generic[Found]):
     Args:
         noun: The kind, as messages name it, e.g. ``congestion control``.
         group: Entry-point group of plug-ins.
-        own: Returns the targets of the built-in objects by name. It is called once.
-        accept: Takes a name and the object imported under it, and returns the object
-            with its type. Raises ValueError with the reason if the object is invalid.
+        own: Function that returns the targets of the built-in objects by name. It is
+            called once.
+        accept: Function that takes a name and the object imported under it, and returns
+            the object with its type. It raises ValueError with the reason if the object
+            is invalid.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Registry(Generic[Found]):
                 if entry.dist is None
                 else f"{entry.dist.name} {entry.dist.version}",
             )
-            # Two entries of ``sys.path`` may lead to the same package.
+            # Two entries of ``sys.path`` may contain the same package.
             for entry in metadata.entry_points(group=self.group)
         }
         return tuple(sorted(found, key=lambda each: (each.name, each.package)))
@@ -226,7 +228,7 @@ class Registry(Generic[Found]):
 
 
 def _place(error: BaseException, plug_in: PlugIn) -> str:
-    """Return the last line in the plug-in that the exception passed, or no text."""
+    """Return the plug-in's last line in the traceback, or an empty string."""
     package = plug_in.target.partition(":")[0].partition(".")[0]
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):

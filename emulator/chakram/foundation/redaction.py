@@ -29,7 +29,7 @@ class Redactor:
     """Replacer of the names in one text.
 
     Args:
-        text: The text. No replacement equals a word in it.
+        text: The text. No replacement equals a word in the text.
         hosts: Host names. The short form of a name is also replaced, e.g. ``node7`` for
             ``node7.example.com``.
         users: User names. Names of home folders in the text are added.

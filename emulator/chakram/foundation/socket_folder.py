@@ -21,7 +21,7 @@ def socket_folder() -> Iterator[Path]:
     The folder is in ``TMPDIR``, unless paths of sockets there would be too long.
 
     Raises:
-        EnvironmentProblem: If it cannot be created.
+        EnvironmentProblem: If the folder cannot be created.
     """
     try:
         parent = tempfile.gettempdir()

@@ -36,7 +36,7 @@ def one_line(text: str) -> str:
 
 
 def to_file_name(text: str) -> str:
-    """Return text without the separator of folders, which ``from_file_name`` adds."""
+    """Return text with path separators encoded, which ``from_file_name`` decodes."""
     return text.replace("%", "%25").replace("/", "%2F")
 
 
@@ -72,7 +72,8 @@ class _PlainStream:
     """A stream that escapes text with ``plain``.
 
     Args:
-        stream: Receives the text. Libraries that style text also write to it directly.
+        stream: Stream that receives the text. Libraries that style text also write to
+            it directly.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -112,7 +112,7 @@ def parse_time(text: str, *, where: str) -> int:
 def parse_time_unit(text: str, *, where: str) -> int:
     """Return nanoseconds from a positive time that has no fraction of a nanosecond.
 
-    Such a time is a factor of other times, so it must not be rounded.
+    Such a time multiplies other times, so it must not be rounded.
 
     Raises:
         ConfigError: At *where*, if the text is not such a time.
@@ -238,7 +238,8 @@ def format_time(time_ns: float) -> str:
 def three_digits(value: float, units: Sequence[str]) -> str:
     """Return *value* with three digits, without an exponent.
 
-    Each of *units* is a thousand times the one before. The first is that of *value*.
+    Each of *units* is a thousand times the unit before. The first is the unit of
+    *value*.
     """
     size = 0
     # From here on, three digits round up to 1000.

@@ -1,4 +1,4 @@
-"""Append of rows to arrays.
+"""Functions that append rows to arrays.
 
 A compiled module uses the functions of the same names in ``append_rows_direct.pxd``,
 which copy the numbers without a call to the interpreter.

@@ -192,8 +192,7 @@ def _misleading(traces: TraceSet, job: Job) -> Iterable[str]:
 
 
 def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:
-    """Return the warnings of all jobs. A warning that several jobs share occurs
-    once."""
+    """Return the warnings of all jobs. Warnings that jobs share occur once."""
     names = grouped(
         (warning, job.name) for job in jobs for warning in dict.fromkeys(job.warnings)
     )

@@ -1,4 +1,4 @@
-"""Conversion of an experiment to the inputs of ASTRA-sim.
+"""Conversion of an experiment to ASTRA-sim inputs.
 
 The inputs are workload, system, network and memory. The analytical networks support
 rings, switches and full meshes. The ns-3 network supports any topology of switches.
@@ -28,14 +28,14 @@ from chakram.topology.topology import EcnThresholds, Link, Topology
 
 PREFIX = "workload"
 _GIB_BITS = 8 << 30
-"""Bits per second in one GB/s of ASTRA-sim."""
+"""Bits per second in ASTRA-sim's unit GB/s."""
 
 _DEFAULT_ALGORITHM = "ring"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AstraSimInputs:
-    """Inputs of ASTRA-sim.
+    """ASTRA-sim inputs.
 
     Attributes:
         workload: The trace records by NPU.
@@ -54,15 +54,15 @@ class AstraSimInputs:
 
 
 def astra_sim_inputs(stretched: Experiment) -> AstraSimInputs:
-    """Return the inputs of ASTRA-sim for one iteration of an experiment.
+    """Return the ASTRA-sim inputs for one iteration of an experiment.
 
     Raises:
         ConfigError: If ASTRA-sim does not support a setting.
         ChakramError: If the experiment cannot be planned.
     """
     experiment = stretched.written
-    # The operations that a rank of ASTRA-sim can run concurrently determine the order
-    # in which collectives start.
+    # The operations that an ASTRA-sim rank can run concurrently determine the order in
+    # which collectives start.
     jobs_of_file = tuple(
         job.model_copy(update={"resources": "astra-sim"}) for job in experiment.jobs
     )
@@ -181,7 +181,7 @@ def _analytical_network(experiment: Experiment, topology: Topology) -> dict[str,
 
 
 def _ns3(experiment: Experiment, topology: Topology) -> dict[str, bytes]:
-    """Return the configuration of ns-3, and the files that it refers to.
+    """Return the ns-3 configuration, and the files that the configuration names.
 
     Raises:
         ConfigError: If ns-3 lacks the congestion control or the size of a buffer, a
@@ -223,8 +223,8 @@ def _rate(link: Link) -> str:
 
 
 _CC_MODES: Final = {"none": 12, "dcqcn": 1}
-"""Mode of ns-3 by congestion control. ns-3 has no mode 12, so that only the window
-limits a queue pair."""
+"""ns-3 mode by congestion control. ns-3 has no mode 12, so only the window limits a
+queue pair."""
 
 _NS3_FIXED: Final = {
     "DCTCP_RATE_AI": "1000Mb/s",

@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 
 MOST_FLOWS = 250_000
-"""Maximum number of messages to record individually, in some seconds and 50 MB."""
+"""Maximum number of messages to record individually, which takes seconds and 50 MB."""
 
 ALONE_MESSAGES = {"message": 2_000_000, "flow": 300_000}
-"""Messages of all simulations of collectives alone, in two seconds. The limit is a
-quarter of the messages of the run if that is more."""
+"""Maximum number of messages in all simulations of collectives alone, which takes two
+seconds. The limit is a quarter of the messages of the run if that is more."""
 
 
 def simulate_at_level(request: RunRequest) -> RunOutcome:
@@ -137,10 +137,10 @@ def _alone(
     is_folded: bool,
     messages: int,
 ) -> AloneTimes:
-    """Return the times of collectives alone on the fabric, without faults.
+    """Return the times of collectives that run alone on the fabric without faults.
 
-    With the costs of other simulators, and without ``alone`` in ``predict``, there are
-    none.
+    The result is empty with the costs of other simulators, or without ``alone`` in
+    ``predict``.
 
     Args:
         resolved: The experiment.
@@ -175,7 +175,7 @@ def _bounds(
 ) -> dict[str, Any]:
     """Return the bounds of collectives and messages, as arguments of ``ended``.
 
-    There are none at level flow, with the costs of other simulators, or without
+    The result is empty at level flow, with the costs of other simulators, or without
     ``bound`` in ``predict``.
     """
     experiment = resolved.experiment
@@ -225,7 +225,7 @@ def _equal_cost(topology: Topology) -> dict[PortRef, str]:
 def _down_times(
     faults: Sequence[LinkFaultSettings], topology: Topology, end_ns: int
 ) -> dict[str, dict[str, int]]:
-    """Return the counters of links for a run with faults, else nothing."""
+    """Return the link counters of a run with faults, or no counters for other runs."""
     if not faults:
         return {}
     down = {fault.link for fault in faults if fault.kind == "down"}
@@ -314,7 +314,8 @@ def _local_places(
 ) -> dict[int, LocalPlace]:
     """Return the handling of messages within servers, by number of the rank.
 
-    It covers the ranks of jobs with a rate within hosts, and adds their lines.
+    The result covers the ranks of jobs with a rate within hosts. The lines of these
+    ranks are added to *traffic*.
     """
     local_bps = _local_bps(resolved)
     server_of = resolved.experiment.fabric.host_names(len(topology.hosts))

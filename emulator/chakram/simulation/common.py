@@ -57,7 +57,7 @@ def simulating(directory: RunDirectory) -> Iterator[None]:
         with interrupting_signals():
             yield
     except UnfinishedSimulation:
-        raise  # the caller records what it completed
+        raise  # the caller records what has completed
     except ChakramError as error:
         directory.finish(FAILED, ended=datetime.now(UTC), reason=str(error))
         raise

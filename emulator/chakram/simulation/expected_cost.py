@@ -1,8 +1,8 @@
-"""Expected cost of a simulation, for a message before it starts.
+"""Expected cost of a simulation, to show before the simulation starts.
 
 Costs are those of the compiled modules on one core of 2.6 GHz, within a factor of about
-two where messages cross several switches.  At a single switch, messages at level
-``message`` take a tenth to a third of that.  The measurements are in
+two where messages cross several switches. At a single switch, messages at level
+``message`` cost a tenth to a third as much. The measurements are in
 ``docs/reference/scale.md``.
 """
 

@@ -20,9 +20,10 @@ _WANTED = 512
 """Number of ranks that large simulations record, if sets of related ranks fit."""
 
 _SMALL_GROUPS = (64, 32, 16, 8, 4, 2)
-"""Ranks of a group with at most this many members are related.
+"""Limits on group size. Ranks of a group are related if it has at most this many
+members.
 
-The first value applies with which no set of related ranks has more than ``_WANTED``."""
+The first limit applies for which no set of related ranks exceeds ``_WANTED``."""
 
 
 def recorded_ranks(programs: Sequence[RankProgram]) -> frozenset[int] | None:
@@ -46,7 +47,7 @@ def recorded_ranks(programs: Sequence[RankProgram]) -> frozenset[int] | None:
 
 
 def _related(programs: Sequence[RankProgram], members: int) -> list[list[int]]:
-    """Return the sets of programs whose ranks are related, in order of their first.
+    """Return the sets of programs with related ranks, in order of their first program.
 
     Related ranks exchange messages, or are in a group of at most *members* ranks.
     """

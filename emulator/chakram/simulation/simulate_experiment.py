@@ -17,8 +17,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         ConfigError: If the topology of an external fabric is not given.
         ChakramError: If the experiment cannot be planned, or does not end.
     """
-    # Import only the module in use, because the imports of the other take half a
-    # second.
+    # Import only the module in use, because importing the other takes half a second.
     settings = request.experiment.simulation
     if settings.level == "packet" and settings.cost_model == "chakram":
         from chakram.simulation.packet_level import simulate_experiment as simulate

@@ -246,7 +246,7 @@ def reason_of(folder: Path, run: CellRun) -> str:
 def outcome_of_other(
     folder: Path, run: CellRun, *, before: int | None
 ) -> Outcome | None:
-    """Return the result of a cell that another sweep has run, or None without one.
+    """Return the result of a cell that another sweep has run, or None if there is none.
 
     Args:
         folder: The folder of the sweep.

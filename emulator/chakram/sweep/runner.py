@@ -71,7 +71,7 @@ def run_cell(run: CellRun, launch: LaunchOptions | None = None) -> Outcome:
 
     Args:
         run: The cell.
-        launch: How to start agents. None: they already listen.
+        launch: Options for starting agents. None: they already listen.
     """
     outcome: Outcome = {
         "number": run.number,

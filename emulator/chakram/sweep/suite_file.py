@@ -1,6 +1,6 @@
 """The file that makes a folder the folder of a sweep.
 
-Reports of runs look for it, too, so this module imports nothing that is slow.
+Run reports also look for this file, so this module imports nothing that is slow.
 """
 
 from __future__ import annotations

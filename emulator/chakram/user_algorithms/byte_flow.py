@@ -29,7 +29,7 @@ _TO_ROOT = (CollectiveOp.REDUCE, CollectiveOp.GATHER)
 
 
 class ByteFlow(Execution):
-    """Execution of actions whose messages may carry any data of their source.
+    """Execution of actions whose messages may carry any data that their source has.
 
     Args:
         nranks: Number of ranks of the group.

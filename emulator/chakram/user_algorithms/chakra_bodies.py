@@ -49,7 +49,7 @@ class ChakraBodies:
 
     Attributes:
         source: Name of the files, for error messages.
-        op: Collective that the files state, or None if they state none.
+        op: Collective that the files state, or None if no file states one.
         nodes: Nodes by position. Their dependencies are indices in the list of that
             position.
         nchunks: Number of chunks in the buffer, or None if the files state bytes

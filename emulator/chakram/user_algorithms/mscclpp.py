@@ -98,7 +98,7 @@ def parse_mscclpp(text: bytes, *, source: str) -> BufferProgram:
 
 
 class _Builder:
-    """Converter of operations to actions, which connects waits to awaited actions."""
+    """Converter of operations to actions. It connects waits to the awaited actions."""
 
     def __init__(
         self, op: CollectiveOp, gpus: Sequence[Fields], *, in_place: bool

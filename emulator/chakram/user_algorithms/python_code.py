@@ -116,7 +116,7 @@ class PythonSource:
                 f"has no function {self._user.function!r}",
                 "name one of its functions: FILE.py:FUNCTION",
             )
-        # Its arguments and result are checked when it is called.
+        # The arguments and the result of the function are checked at each call.
         return function  # type: ignore[no-any-return]
 
     def _call(self, op: CollectiveOp, *, nranks: int, root: int) -> _Given:
