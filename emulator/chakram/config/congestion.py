@@ -421,7 +421,7 @@ def congestion_arguments(
 
     Args:
         name: Name of the control.
-        settings: Its section.
+        settings: Settings from the section of the control.
         line_rate_bps: Undilated rate of the port, or None if the port has no rate.
         dilation: Factor that multiplies times and divides rates.
 

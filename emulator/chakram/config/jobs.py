@@ -153,7 +153,7 @@ class TraceFiles(Model):
     path: FilePath
     """Location of the trace: folder, prefix, archive, or one of the files."""
     bytes_per_element: Whole | None = Field(default=None, ge=1, le=64, examples=[2])
-    """Bytes per element, for traces with sizes in elements, such as those of STAGE.
+    """Bytes per element, for traces with sizes in elements, such as STAGE traces.
     Default: sizes are in bytes."""
     comm_groups: FilePath | None = Field(
         default=None, examples=["traces/mixtral/comm_group.json"]
@@ -361,7 +361,7 @@ class Placement(Model):
     """Choice of ports. packed: consecutive ports; striped: ports that alternate between
     all switches; random: ports drawn from seed."""
     ports: Ports | None = Field(default=None, examples=[[0, 1, "h4", "h5"]])
-    """Ports to choose from, by number or host name. Default: those that no earlier job
+    """Ports to choose from, by number or host name. Default: ports that no earlier job
     uses."""
     same_host: Literal["fabric", "skip"] = "fabric"
     """Path of messages within a host. fabric: through the ports of the host; skip: not

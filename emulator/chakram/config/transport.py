@@ -269,7 +269,7 @@ class Faults(Model):
         max_length=64,
         examples=[[{"action": "drop", "packets": "last", "nth": 3}]],
     )
-    """Rules for further packet faults."""
+    """Rules for other packet faults."""
     links: tuple[LinkFaultSettings, ...] = Field(
         default=(),
         max_length=64,

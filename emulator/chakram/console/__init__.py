@@ -1,1 +1,1 @@
-"""Results as text: terminal tables, output of nccl-tests, summaries as JSON."""
+"""Results as text: terminal tables, nccl-tests output, summaries as JSON."""

@@ -1,6 +1,6 @@
 """The table of a run on the console, in the style of nccl-tests.
 
-The columns of nccl-tests come first and have the same meaning: size, count, type,
+The nccl-tests columns come first, with the same meaning as there: size, count, type,
 redop, root, then time, algbw, busbw and #wrong. Lines that start with ``#`` are not
 data. #wrong counts accepted packets with a wrong payload, and is N/A if payload was not
 checked (``transport.verify``). The type is always uint8, because a trace contains only
@@ -71,7 +71,7 @@ _MEASURED = "out-of-place"
 _EXPECTED = "expected"
 _FLOWS = "flows"
 _COLUMNS = (
-    # Columns of nccl-tests. They stay together, because parsers count columns.
+    # nccl-tests columns. They stay together, because parsers count columns.
     Column(heading="size", unit="(B)"),
     Column(heading="count", unit="(elements)", order=5),
     Column(heading="type", order=5, width=5),

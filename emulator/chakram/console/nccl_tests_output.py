@@ -337,7 +337,7 @@ def _test_of(
     manifest: RunManifest,
     looked: bool,
 ) -> BenchTest:
-    """Return the test of nccl-tests that measures these sizes of a collective."""
+    """Return the nccl-tests test that measures these sizes of a collective."""
     return BenchTest(
         name=f"{_PROGRAM_OF[op]}_perf",
         nranks=nranks,

@@ -46,7 +46,7 @@ class BenchTest:
         name: Name of the program, e.g. ``all_reduce_perf``.
         nranks: Number of ranks.
         factor: Ratio of busbw to algbw.
-        sizes: The rows.
+        sizes: Sizes of the rows.
         datatype: Name of the element type.
         redop: Reduction operation on elements.
         root: Root rank, or None if there is none.
@@ -207,9 +207,9 @@ def row_of(
     """Return the row of one size.
 
     Args:
-        size: The size.
+        size: Size of the row.
         groups: Records of the groups that ran together, by iteration and number.
-        test: The test.
+        test: Test that contains the row.
         dilation: Factor by which the run was slower than its experiment.
         bounds: Lower bounds on times, by collective.
         looked: Whether the run verified received payload.

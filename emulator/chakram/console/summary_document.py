@@ -68,8 +68,8 @@ def fabric_document(
     """Return a fabric with its description as plain values.
 
     Args:
-        topology: The fabric.
-        description: Its description.
+        topology: Topology of the fabric.
+        description: Description of the fabric in words.
         faults: Declared faults by link, in words, or None if they are unknown.
     """
     return {

@@ -29,7 +29,7 @@ async def run_tolerantly(request: RunRequest, tolerated: int) -> RunOutcome:
     last job is left out, or runs fewer replicas if its trace is replicated.
 
     Args:
-        request: The run.
+        request: Request for the run.
         tolerated: Number of hosts that may be absent.
 
     Raises:

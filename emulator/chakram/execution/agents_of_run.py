@@ -102,7 +102,7 @@ class AgentsOfRun:
         because of an agent, the session learns of that agent first.
 
         Args:
-            abort: Called with the reason.
+            abort: Function to call with the reason.
         """
         if self._launched is None:
             yield
@@ -171,7 +171,7 @@ async def agents_of_run(
     """Start the agents of a run, if requested, until the block ends.
 
     Args:
-        places: The agents.
+        places: Places of the agents.
         launch: Options for launching them. None: they already listen.
         allow: Prefixes that launched agents may send to. None: the fabric starts its
             agents itself.

@@ -28,8 +28,8 @@ async def call_all(
     therefore always reported in the same words.
 
     Args:
-        call: Called with an item.
-        items: The items.
+        call: Function to call with each item.
+        items: Arguments of the calls.
         at_once: Maximum number of calls at the same time.
 
     Raises:

@@ -41,7 +41,7 @@ async def survey(
     """Ask all agents, and return their answers or errors by name.
 
     Args:
-        places: The agents.
+        places: Places of the agents.
         launch: Options for launching them. None: they already listen.
         progress: Function that shows how many agents have been started.
 

@@ -193,8 +193,8 @@ class Observer(RunObserver):
         if snapshot.loads:
             self.metrics.set_loads(agent, snapshot.loads)
         self._counters[agent] = snapshot.values
-        # A data-plane process that has ended sends no more counters, so keep its last
-        # ones.
+        # A data-plane process that has ended sends no more counters, so keep the last
+        # values.
         self._shards.setdefault(agent, {}).update(
             (
                 load.shard,

@@ -265,7 +265,8 @@ class Preflight:
                 measured.source_ports = _probes_of(plan).source_ports
                 return
             except ChakramError as error:
-                # Exclude an agent that cannot open its ports, and test the others.
+                # Exclude an agent that cannot open its ports, and test the other
+                # agents.
                 if not self._leave_out(error):
                     raise
 

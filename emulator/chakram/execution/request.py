@@ -28,7 +28,7 @@ class RunRequest:
     """A run on a fabric or in virtual time, as the user requested it.
 
     Attributes:
-        experiment: The experiment.
+        experiment: Experiment to run or simulate.
         text: The text of the experiment file, for the run directory.
         runs_directory: Folder of all run directories.
         progress: The progress display.

@@ -120,7 +120,7 @@ def _disagreements(
     """Return warnings about hosts whose pings contradict chrony.
 
     Args:
-        descriptions: The agents.
+        descriptions: Descriptions of the agents, by name.
         clocks: Models of their clocks.
         own_source: Program that synchronizes the controller's wall clock.
         wall_ahead_ns: How far that wall clock is ahead of the controller's monotonic

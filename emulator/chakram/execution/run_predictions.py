@@ -49,7 +49,7 @@ class RunPredictions:
     """Computes the reference times of a run, and exports them as metrics.
 
     Attributes:
-        experiment: The experiment.
+        experiment: Experiment of the run.
         reference: Object that receives the times.
         metrics: Metrics that receive the times by source.
         progress: Progress display that shows what is simulated.
@@ -113,7 +113,7 @@ class RunPredictions:
         """Show the expected duration of a long run, and faults without effect.
 
         Args:
-            plan: The plan.
+            plan: Plan of the run.
             topology: Topology of the fabric, or None if unknown.
         """
         if topology is not None:
@@ -139,7 +139,7 @@ class RunPredictions:
         The measurements are complete, so an interrupt ends this simulation only.
 
         Args:
-            plan: The plan.
+            plan: Plan of the run.
             world: The fabric on which the plan ran.
             round_trips_ns: Medians of measured round trips, by agent.
             interrupts: Interrupts of the run.

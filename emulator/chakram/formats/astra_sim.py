@@ -70,7 +70,7 @@ def read_log(data: bytes, source: str) -> AstraSimLog:
     """Return the content of an ASTRA-sim console file or log.
 
     ASTRA-sim may interleave the output of several ranks within one line. The reader
-    keeps every entry it recognizes and skips the rest.
+    keeps every entry it recognizes and skips everything else.
 
     Raises:
         ResultsError: If the data is not text, is inconsistent, or has no known entry.
@@ -163,7 +163,7 @@ def compare_with_log(
     start time. The time of a rank is the duration of its iteration.
 
     Args:
-        data: The log.
+        data: Content of the log.
         source: Name of the log, for error messages.
         collectives: Collectives of one iteration.
         ranks: Ranks in the same iteration.

@@ -1,6 +1,6 @@
 """Catalog of all metrics, for the exporter, the reference and the dashboard checks.
 
-Names and units follow the conventions of Prometheus: seconds and bytes, and ``_total``
+Names and units follow Prometheus conventions: seconds and bytes, and ``_total``
 on counters. Metrics have few labels, with limits on the number of values. A label never
 identifies a flow, a peer, a queue pair or an address, and never contains free text. The
 run directory contains the data of single flows. All values are raw: a run with dilation
@@ -65,7 +65,7 @@ rate. The rates are the minimum, median, 99th percentile and maximum."""
 _SIZE_BOUNDS_BYTES = tuple(1024 << (2 * step) for step in range(11))
 LARGER = "larger"
 MESSAGE_SIZES = (*(format_size(bound) for bound in _SIZE_BOUNDS_BYTES), LARGER)
-"""Values of the label ``message_size``: upper limits on size S of nccl-tests."""
+"""Values of the label ``message_size``: upper limits on the nccl-tests size S."""
 
 
 def host_labels(hosts: Iterable[str]) -> dict[str, str]:

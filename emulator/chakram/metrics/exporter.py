@@ -252,7 +252,7 @@ class _Server(ThreadingHTTPServer):
     """HTTP server on a socket that is already open.
 
     Attributes:
-        registry: The metrics.
+        registry: Registry of the metrics.
         documents: Functions that create JSON documents, by path.
         is_end: Set when the values are final.
         was_scraped: Set when a client has begun to read the values.

@@ -1,4 +1,4 @@
-"""Last samples of queue pairs and ports during a run, served as pages of JSON.
+"""Last samples of queue pairs and ports during a run, served as JSON pages.
 
 Samples arrive in batches from the data plane, or from memory shared with it. A page
 adds constant properties to the samples (``chakram.run_directory.queue_pair_names``). It
@@ -26,7 +26,7 @@ MOST_ROWS = 1000
 MOST_QUEUE_PAIRS = 100_000
 """Limit on queue pairs that pages show. A queue pair takes about 700 bytes of memory.
 
-Further queue pairs count in the sums of their ports only. Each takes about 400 bytes.
+All other queue pairs count in the sums of their ports only. Each takes about 400 bytes.
 """
 
 RATE_NS = 1_000_000_000

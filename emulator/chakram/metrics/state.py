@@ -87,7 +87,7 @@ class MetricsState:
 
     Args:
         run_id: Value of the label ``run_id``.
-        info: Further labels of ``chakram_run_info``. None omits this metric.
+        info: Additional labels of ``chakram_run_info``. None omits this metric.
         build: Labels of ``chakram_build_info``. None omits this metric.
 
     Raises:
@@ -357,8 +357,8 @@ class MetricsState:
         """Set the counters of modeled switches.
 
         Args:
-            topology: The fabric.
-            counters: Its counters.
+            topology: Topology of the fabric.
+            counters: Counters of the fabric.
             before: Counters at the start of the run, which include frames lost in
                 earlier runs. None: counters of a new lab.
         """
@@ -408,8 +408,8 @@ class MetricsState:
         """Set the counters of an agent, as ``chakram.records.counter_slots`` defines.
 
         Args:
-            agent: The agent.
-            values: Its counters.
+            agent: Name of the agent.
+            values: Counters of the agent.
             of_run: Counters of the run in progress, if *values* include earlier runs.
                 Messages of earlier runs may have been given up.
 

@@ -31,8 +31,8 @@ def modeled_values(
     """Yield the values of modeled switches.
 
     Args:
-        topology: The fabric.
-        counters: Its counters.
+        topology: Topology of the fabric.
+        counters: Counters of the fabric.
         before: Counters at the start of the run, which include frames lost in earlier
             runs. None: counters of a new lab.
     """
@@ -82,7 +82,7 @@ def reported_values(
             if counter in counters:
                 yield name, (link, direction, str(klass)), counters[counter] * factor
     for end, found in dropped.items():
-        # The drops of a port include those of its classes.
+        # The drops of a port include the drops of its classes.
         total = sum(
             found.get((name, False), found.get((name, True), 0))
             for name in _REPORTED_DROPS

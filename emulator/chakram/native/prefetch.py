@@ -3,7 +3,7 @@
 A simulation of many hosts has more state than fits into the caches. Handling one packet
 reads two dozen cache lines that have not been used for a long time. If these lines are
 loaded one after another, the processor waits for each. If they are prefetched as soon
-as their addresses are known, all arrive in about the time of one.
+as their addresses are known, all arrive in about the time that one line takes.
 
 The functions here do nothing. A compiled module uses the functions of the same names in
 ``prefetch_lines.pxd``, which execute one instruction per line of 64 bytes.

@@ -38,8 +38,8 @@ def may_stall(plan: Plan, topology: Topology, round_trips_ns: Iterable[float]) -
     """Return whether a host sends a whole window before an acknowledgment arrives.
 
     Args:
-        plan: The plan.
-        topology: The fabric.
+        plan: Plan of the run.
+        topology: Topology of the fabric.
         round_trips_ns: Medians of measured round trips, by agent.
     """
     transport = plan.agents[0].transport

@@ -60,7 +60,7 @@ class LoadedJob:
         producer: Tool that wrote the trace.
         digest: SHA-256 of the trace set.
         nodes: Number of trace nodes of all ranks.
-        lowered: The programs.
+        lowered: Programs of the ranks.
         warnings: Anomalies of the trace or of its replay, one sentence each.
         size_scale: Factor that multiplies all sizes, as text, e.g. ``1/64``.
         placement: Placement of the job's ranks.
@@ -88,7 +88,7 @@ def load_jobs(
     """Read and lower the traces of all jobs.
 
     Args:
-        experiment: The experiment.
+        experiment: Experiment with the jobs.
         workers: Processes that read files, in parallel. None: read all of them here.
 
     Raises:

@@ -61,7 +61,7 @@ class PlanSummary:
     """A plan in numbers, with traffic per iteration and dilated times.
 
     Attributes:
-        jobs: The jobs.
+        jobs: Summaries of the jobs.
         collectives: Collectives and messages of the jobs, largest first.
         ports: Ports that carry ranks.
         agents: Agents, with their numbers of data-plane processes (shards).

@@ -188,7 +188,7 @@ def path_draws(
     """Return the path choices for predictions: several if the real one is unknown.
 
     Args:
-        fabric: Provides the path choices.
+        fabric: Fabric that provides the path choices.
         topology: Hosts, switches and links.
         seed: Seed of the first draw. Each later draw uses the next seed.
         known: Path choice of the fabric's switches, or None if unknown.
@@ -269,8 +269,8 @@ def early_timeouts(resent: int, lost: int, missing: int = 0) -> tuple[str, ...]:
         resent: Number of packets that were retransmitted after a timeout.
         lost: Number of packets that were dropped, disturbed by faults, or requested
             again with NAKs.
-        missing: Number of packets that were sent but not received. Those sent again
-            just before the end of a run may arrive after it.
+        missing: Number of packets that were sent but not received. Packets sent again
+            just before the end of a run may arrive after the end.
     """
     if not resent or lost or missing > _STILL_SENT * resent:
         return ()

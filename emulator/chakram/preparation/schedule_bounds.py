@@ -142,7 +142,7 @@ def level_bounds(
 
     Args:
         plan: The plan, whose queue pairs need not be planned.
-        topology: The fabric.
+        topology: Topology of the fabric.
         hosts: Rates within hosts, by job.
         recorded: Numbers of the ranks whose collectives are wanted.  None: all.
 
@@ -290,7 +290,7 @@ def _models(
 
     Args:
         plan: The plan.
-        topology: The fabric.
+        topology: Topology of the fabric.
         hosts: By job, the rates within hosts, if its queue pairs are not planned.
     """
     host_of_port = {port.number: port.host for port in plan.ports()}

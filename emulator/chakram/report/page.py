@@ -164,7 +164,7 @@ class Absent(Exception):
 
 
 class Observed(str):
-    """Observation points of a section, instead of those that ``section`` gets."""
+    """Observation points of a section, instead of the points that ``section`` gets."""
 
 
 Parts: TypeAlias = Iterator[str | Block]

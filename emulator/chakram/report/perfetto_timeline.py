@@ -47,7 +47,7 @@ def write_timeline(data: RunData, write: Callable[[bytes], object]) -> Counter[s
     """Write the timeline of a run and return the number of events of each kind.
 
     Args:
-        data: The run.
+        data: Data of the run.
         write: Function that takes the next bytes of the JSON.
 
     Raises:

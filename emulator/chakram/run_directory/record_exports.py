@@ -48,7 +48,7 @@ def flow_times(results: RunResults) -> list[ns3.FlowTime]:
     Each port is a node. Times are undilated and start with the first message.
     ``alone_ns`` is the lower bound on a message's time. If the bound is unknown or 0,
     as for barriers, it is the shortest time of a message of the same size between
-    the same ports. It is at least 1, because scripts of ns-3 divide by it.
+    the same ports. It is at least 1, because ns-3 scripts divide by it.
 
     Raises:
         ResultsError: If no message was recorded, or the ports of ranks are unknown.
@@ -143,7 +143,8 @@ def _csv(table: pa.Table) -> bytes:
 class _Place(NamedTuple):
     """Node and interface of a port in ns-3's numbering.
 
-    Hosts have the first node numbers, those of their ports. Interfaces start with 1.
+    Hosts have the first node numbers, which are the numbers of their ports. Interfaces
+    start with 1.
     """
 
     node: int

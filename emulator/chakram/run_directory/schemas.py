@@ -283,7 +283,7 @@ BLANK = {
     "queue_pair_ends": ("udp_source_port",),
 }
 """Columns without a value in runs on RDMA NICs, by table. The parts of a message's time
-are blank, too.
+are also blank.
 
 ``wrong`` has values if all ports are on NICs that verify payload.
 """
@@ -416,7 +416,7 @@ def with_bounds(
     """Append the lower bound on each message's time to rows of ``FLOWS``.
 
     Args:
-        flows: The rows.
+        flows: Rows of the table.
         bound: Function that returns the lower bound, given job, sender, receiver and
             size. None if lower bounds are unknown.
     """

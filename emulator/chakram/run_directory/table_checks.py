@@ -44,7 +44,7 @@ _RANK_COLUMNS = {
 """Columns of type int32 that contain the numbers of ranks and ports, or counts."""
 
 _MOST_OF = {"udp_source_port": 65_535, "traffic_class": 7}
-"""Largest value of further columns of type int32."""
+"""Largest value of other columns of type int32."""
 
 _MAY_BE_NULL = {
     "flows": {"cause", "cause_rank", "cause_number", "number", "departed_ns"}

@@ -88,7 +88,7 @@ class Fabrics(_Model):
 
     fabrics: list[str]
     in_use: dict[str, str]
-    """The current run of each fabric that is in use, or otg for a client of OTG."""
+    """The current run of each fabric that is in use, or otg for an OTG client."""
 
 
 class Problem(_Model):

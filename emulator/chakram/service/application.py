@@ -75,7 +75,7 @@ class Application:
         queue: The queue of runs.
         resources: Folder of resources.
         door: Access rules.
-        engine: The engine for clients of OTG, or None.
+        engine: The engine for OTG clients, or None.
     """
 
     queue: JobQueue

@@ -1,4 +1,4 @@
-"""Connections to a service, and limits on those that send no request."""
+"""Connections to a service, and limits on connections that send no request."""
 
 from __future__ import annotations
 

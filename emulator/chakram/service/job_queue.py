@@ -280,7 +280,7 @@ class JobQueue:
         """Yield the events of a run that is queued or in progress, until it ends.
 
         Args:
-            run_id: The run.
+            run_id: ID of the run.
             after: Number of the last event that the client knows.
 
         Raises:

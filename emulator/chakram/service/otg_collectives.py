@@ -164,7 +164,7 @@ class CollectivePlan:
     """Stages and their order.
 
     Attributes:
-        stages: The stages.
+        stages: Stages in the order of the configuration.
         order: For each run, its stage, and the pass over the stages, counted from 1.
         sync: Synchronization of ranks between two iterations.
     """
@@ -416,7 +416,7 @@ class Times:
         Times are seconds, rates Gbit/s. Without a communicator, there are only times.
 
         Args:
-            of: The communicator.
+            of: Communicator of the iterations, or None.
             rate_bps: Undilated rate of the communicator's slowest port, if known.
         """
         count = len(self.durations_ns)

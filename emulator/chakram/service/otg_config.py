@@ -107,7 +107,7 @@ class OtgPlan:
         locations: Fabric port of each OTG port, by name of the OTG port.
         ethernets: Port name of each Ethernet interface, by name of the interface.
         peers: Queue pair names by IP version, then by name of the peer.
-        flows: The flows.
+        flows: Flows between queue pairs.
         collectives: The collectives, which run instead of flows.
         transport: Section ``transport`` of the experiment.
         places: Places in the configuration from which some experiment keys come.

@@ -73,7 +73,7 @@ _TRANSMIT = "traffic.flow_transmit"
 
 
 class OtgEngine:
-    """Traffic engine that a client of OTG controls.
+    """Traffic engine that an OTG client controls.
 
     Args:
         queue: The queue of the service.
@@ -502,8 +502,8 @@ def _kind(request: Any, path: str, *known: str) -> str:
     """Return the choice in a request, or else the first key, if any.
 
     Args:
-        request: The request.
-        path: Its place.
+        request: Request of the client.
+        path: Place of the request, for errors.
         known: Keys to look for; none: all.
 
     Raises:

@@ -26,7 +26,7 @@ class ConfigReader:
     """Reader of an object in a configuration. It collects the object's mistakes.
 
     Args:
-        data: The object.
+        data: The object, as parsed JSON.
         path: Place of the object.
         wrong: Sentences about mistakes. The reader appends to this list.
         unable: Sentences about unsupported values. The reader appends to this list.

@@ -104,7 +104,7 @@ class StageSequence:
         queue: The queue of the service.
         fabric: Name of the fabric that the runs lock.
         holder: Client that reserved the fabric.
-        plan: The stages.
+        plan: Plan of the stages.
         submissions: Experiment of each stage.
         rates_bps: Undilated rate of each port of the fabric, if known.
     """

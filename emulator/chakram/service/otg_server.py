@@ -119,7 +119,7 @@ class OtgServicer:
     """The gRPC service.
 
     Args:
-        engine: The engine.
+        engine: Engine that executes the calls.
         messages: Module of the messages.
     """
 

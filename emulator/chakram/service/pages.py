@@ -45,7 +45,7 @@ class Pages:
     """Renders pages.
 
     Args:
-        queue: The queue.
+        queue: Queue of the service.
         resources: Folder of resources.
     """
 

@@ -87,7 +87,7 @@ def is_own_host(host: str, allowed: frozenset[str]) -> bool:
     answers.
 
     Args:
-        host: The header.
+        host: Value of the Host header.
         allowed: Names and addresses of the service, without port.
     """
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host

@@ -165,8 +165,8 @@ class RunStore:
         Args:
             states: Wanted states; empty: all.
             text: Part of the name or ID.
-            tag: A tag.
-            owner: The owner.
+            tag: Tag of the runs; empty: any.
+            owner: Owner of the runs; empty: any.
             before: Return only runs with smaller numbers, which start at 1.
             limit: Maximum number of runs.
         """

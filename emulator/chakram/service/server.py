@@ -131,7 +131,7 @@ async def serve(settings: ServiceSettings, ready: Callable[[str], None]) -> None
     """Serve until the process is interrupted.
 
     Args:
-        settings: The settings.
+        settings: Settings of the service.
         ready: Function that prints the addresses once the service answers.
 
     Raises:

@@ -47,7 +47,7 @@ class Submission:
 
     Attributes:
         verb: Command for it, one of ``VERBS``.
-        experiment: The experiment.
+        experiment: Parsed experiment.
         changes: Values by key, as with ``--set``.
         text: Text of the experiment, with a named fabric replaced by its section.
         written: Text of the experiment as it was submitted.
@@ -85,7 +85,7 @@ def check_submission(
     """Return the experiment in *text*, which may name only resources.
 
     Args:
-        text: The experiment.
+        text: Text of the experiment.
         resources: Folder of resources.
         verb: Command for the experiment, one of ``VERBS``.
         changes: Values by key, as with ``--set``.

@@ -342,7 +342,7 @@ WorkingPath = Annotated[
 
 
 PORT_KINDS = ("udp", "verbs", "memory")
-"""Kinds of ports that agents open. Those of ``memory`` are for tests."""
+"""Kinds of ports that agents open. Ports of kind ``memory`` are for tests."""
 _INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 # Linux's IB_DEVICE_NAME_MAX is 64, including the final zero. Device names contain the
 # place on the PCI bus, e.g. roceP22p195s0f1v12.

@@ -130,7 +130,7 @@ def read_document(path: Path, *, factor: int = 1) -> Document:
     """Read the document in the file at *path*.
 
     Args:
-        path: The file.
+        path: Path of the file.
         factor: Factor of the limits.
 
     Raises:
@@ -379,7 +379,7 @@ def read_model(
     """Read the file at *path* as *model*.
 
     Args:
-        path: The file.
+        path: Path of the file.
         model: The model of the file's top level.
         context: Context of the validation.
         check: Function that returns additional mistakes of a valid model.

@@ -198,7 +198,7 @@ def _ns3(experiment: Experiment, topology: Topology) -> dict[str, bytes]:
 
 
 def _ns3_topology(topology: Topology) -> str:
-    """Return the topology in the format of ns-3: hosts first, then switches."""
+    """Return the topology in ns-3's format: hosts first, then switches."""
     nodes = (*topology.hosts, *topology.switches)
     number_of = {node: number for number, node in enumerate(nodes)}
     switches = " ".join(str(number_of[each]) for each in topology.switches)
@@ -317,7 +317,7 @@ _NEVER_MARKS: Final = EcnThresholds(kmin_bytes=10**9, kmax_bytes=10**9, probabil
 
 
 def _dcqcn(arguments: Mapping[str, int]) -> dict[str, object]:
-    """Return the parameters of DCQCN, or unused defaults if DCQCN is off."""
+    """Return the DCQCN parameters, or unused defaults if DCQCN is off."""
 
     def micros(name: str, default_us: int) -> str:
         return _number(arguments.get(name, default_us * 1000) / 1000)

@@ -143,9 +143,9 @@ def _alone(
     ``predict``.
 
     Args:
-        resolved: The experiment.
-        plan: Its plan.
-        topology: Its fabric.
+        resolved: The experiment with its derived settings.
+        plan: Plan of the run.
+        topology: Topology of the fabric.
         recorded: Numbers of the ranks whose collectives are wanted. None: all.
         is_folded: Whether one rank represents all ranks.
         messages: Number of messages of the run, which limits the simulations.

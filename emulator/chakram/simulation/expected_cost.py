@@ -84,7 +84,7 @@ def cost_at_level(
     Time is 0, for unknown, with ASTRA-sim's costs over ns-3 at level ``packet``.
 
     Args:
-        level: The level.
+        level: Level of the simulation.
         messages: Number of messages of all iterations.
         at_once: Maximum number of messages that are in flight at the same time, if
             this determines the memory.

@@ -26,7 +26,7 @@ def packet_level(
     times: LevelTimes,
     transport: TransportPlan,
 ) -> PacketLevel:
-    """Return a packet-level model with modeled switches and the hosts of ns-3.
+    """Return a packet-level model with modeled switches and ns-3 hosts.
 
     The switches have profile ``ns3`` unless the experiment sets one.
 

@@ -43,7 +43,7 @@ fcntl = module_or_none("fcntl")
 _LOCKS = "claims.lock"
 _MOST_REPETITIONS = 2**20
 _FABRICS = 2**50
-"""Position of the lock bytes of fabrics, beyond those of all cells."""
+"""Position of the lock bytes of fabrics, beyond the lock bytes of all cells."""
 
 
 class CellRun(NamedTuple):

@@ -70,7 +70,7 @@ def run_cell(run: CellRun, launch: LaunchOptions | None = None) -> Outcome:
     """Run a cell, and return an error as part of the outcome.
 
     Args:
-        run: The cell.
+        run: Cell to run.
         launch: Options for starting agents. None: they already listen.
     """
     outcome: Outcome = {
@@ -134,7 +134,7 @@ def run_cells(
         jobs: Number of concurrent simulations.
         dask: Address of a Dask scheduler for the simulations. None: run them here.
         launch: How to start agents for runs on a fabric. None: they already listen.
-        tell: Called with every result, including those of other processes.
+        tell: Called with every result, including results of other processes.
         note: Called with a sentence when this process has to wait for others.
 
     Raises:
@@ -195,7 +195,7 @@ class _Share:
         *,
         at_once: int = 1,
     ) -> None:
-        """Run the cells that no other process runs, and take the results of the others.
+        """Run the cells that no other process runs. Take the results of other cells.
 
         Args:
             runs: The cells.

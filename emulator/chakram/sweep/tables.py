@@ -156,7 +156,7 @@ def cell_document(each: CellResult) -> dict[str, Any]:
 def cell_results(
     cells: Sequence[Cell], outcomes: Mapping[tuple[int, int], Any]
 ) -> list[CellResult]:
-    """Return the result of every cell that has one, in the order of the suite."""
+    """Return the results of all cells that have results, in the order of the suite."""
     documents: dict[int, list[dict[str, Any]]] = {}
     for (number, _), outcome in sorted(outcomes.items()):
         documents.setdefault(number, []).append(outcome["document"])

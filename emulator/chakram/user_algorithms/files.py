@@ -107,7 +107,7 @@ class ChakraSource:
 
     Args:
         user: The algorithm as named in the experiment.
-        bodies: The traces.
+        bodies: Contents of the traces.
     """
 
     def __init__(self, user: UserAlgorithm, bodies: ChakraBodies) -> None:

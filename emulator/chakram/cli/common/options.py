@@ -136,7 +136,7 @@ def read_experiment(
     """Return the experiment in a file, and the text to save with the run.
 
     Args:
-        path: The file.
+        path: Path of the experiment file.
         overrides: The values of ``--set``.
         hosts: Inventory file, instead of ``fabric.hosts``.
         launching: Options for starting agents. In a Slurm job, hosts outside the

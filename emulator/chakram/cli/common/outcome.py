@@ -30,7 +30,7 @@ def show_outcome(
     """Print the results of a run, the run directory and a conclusion in words.
 
     Args:
-        outcome: The run.
+        outcome: Outcome of the run.
         as_json: Print one JSON document instead.
         wide: Print all columns.
         report: Also write an HTML report into the run directory.
@@ -85,7 +85,7 @@ def _write_report(directory: Path) -> Path:
 def _print_against(
     path: Path, found: Sequence[ComparedTimes], *, width: int | None
 ) -> None:
-    """Print simulated values next to those of another simulator."""
+    """Print simulated values next to the values of another simulator."""
     from chakram.console.text_table import Column, fitted
 
     print(f"# compared with {path}")

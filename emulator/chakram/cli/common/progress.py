@@ -45,7 +45,7 @@ def run_request(
     """Yield the request for a run, and show the run's progress until the block ends.
 
     Args:
-        experiment: The experiment.
+        experiment: Experiment to run.
         text: The text of its file.
         runs: Folder for run directories. None: the folder in the experiment.
         quiet: Show nothing.

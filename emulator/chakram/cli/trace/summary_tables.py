@@ -109,7 +109,7 @@ def heat_map(rows: Sequence[Sequence[int]], *, width: int) -> Text:
     The heat map is also legible without colors.
 
     Args:
-        rows: The matrix.
+        rows: Rows of the matrix.
         width: Width of a line in characters. Cells are two characters wide if they fit.
     """
     size = len(rows)

@@ -38,8 +38,8 @@ def answer(
     """Return the summary at the top of a run's page.
 
     Args:
-        data: The run.
-        rows: Its collectives.
+        data: Data of the run.
+        rows: Result rows of the run's collectives.
         verified: Its tested causes.  Without them, the page names no fault, because
             time charged to a fault does not prove it.
     """

@@ -95,7 +95,7 @@ def flows_of(results: RunResults, *, origin_ns: int, dilation: int) -> Flows:
     """Return all flows, warm-up included. Unknown values are -1.
 
     Args:
-        results: The run.
+        results: Results of the run.
         origin_ns: Time of the records at which the time axis starts.
         dilation: Dilation of the run, by which the times are divided.
     """

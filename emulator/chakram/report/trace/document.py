@@ -21,7 +21,7 @@ def trace_document(
 
     Args:
         traces: The trace set.
-        summary: Its summary.
+        summary: Summary of the trace set.
         bytes_per_element: Bytes of one unit of a stored size. None means one byte.
     """
     unit = bytes_per_element or 1
