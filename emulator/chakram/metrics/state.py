@@ -146,7 +146,7 @@ class MetricsState:
             self._set("chakram_run_end_time_seconds", (), unix_seconds)
 
     def set_epoch(self, unix_seconds: float) -> None:
-        """Set the offset to add to times of records to get Unix time."""
+        """Set the offset from times in records to Unix time."""
         with self._lock:
             self._epoch_s = unix_seconds
 

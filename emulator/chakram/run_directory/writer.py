@@ -293,7 +293,7 @@ class RunDirectory:
 
     @property
     def verifies_payload(self) -> bool:
-        """Whether wrong payload would be noticed on all ports."""
+        """Whether wrong payload would be detected on all ports."""
         return "wrong" not in self._blank.get("collectives", ())
 
     def _append(self, name: str, table: pa.Table) -> None:

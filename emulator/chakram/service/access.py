@@ -29,7 +29,7 @@ _TOKEN_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user.
+    """A user of a service.
 
     Attributes:
         name: Name, which is the owner of runs.

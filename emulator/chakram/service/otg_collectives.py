@@ -123,7 +123,7 @@ class Communicator:
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """One stage.
+    """One stage of a configuration, which becomes a run.
 
     Attributes:
         name: Name of the stage.

@@ -74,7 +74,7 @@ class OtgProblem(InputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtgFlow:
-    """A flow.
+    """An OTG flow, which becomes a job of two ranks.
 
     Attributes:
         name: Name of the flow.

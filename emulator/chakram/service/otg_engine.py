@@ -223,7 +223,7 @@ class OtgEngine:
             raise OtgProblem(501, [f"{kind or 'choice'}: is not supported"])
 
     async def states(self, request: Any) -> dict[str, Any]:
-        """Return the neighbors that the ports of devices know.
+        """Return the known neighbors of the devices' ports.
 
         Raises:
             OtgProblem: If other states are requested, or the fabric's states are

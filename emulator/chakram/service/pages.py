@@ -42,7 +42,7 @@ fabric:
 
 
 class Pages:
-    """Renders pages.
+    """Renderer of the service's pages.
 
     Args:
         queue: Queue of the service.
