@@ -26,12 +26,12 @@ Profile = Annotated[
         help="Profile: dcqcn-nvidia, dcqcn-paper, dcqcn-intel or dcqcn-hpcc-ns3."
     ),
 ]
-Rate = Annotated[str, typer.Option(help="Line rate.")]
+Rate = Annotated[str, typer.Option(help="Line rate of a port.")]
 ScaledFrom = Annotated[
     str | None,
     typer.Option(
-        help="Line rate for which the profile is defined, e.g. 40Gbit. Its rates are "
-        "scaled to --rate.",
+        help="Line rate for which the profile is defined, e.g. 40Gbit. The profile's "
+        "rates are scaled to --rate.",
     ),
 ]
 Override = Annotated[
@@ -49,7 +49,7 @@ Names = Annotated[
     typer.Option(
         "--as",
         help="Vendor names to show: nvidia, mlx5, intel, hpcc-ns3, otg or keysight. "
-        "Default: those of the profile's vendor.",
+        "Default: the names of the profile's vendor.",
     ),
 ]
 

@@ -25,7 +25,7 @@ def doctor(
         str | None,
         typer.Option(
             metavar="DEVICE",
-            help="Measure what this RDMA device can send, e.g. mlx5_0, instead of "
+            help="Measure how fast this RDMA device sends, e.g. mlx5_0, instead of "
             "checking this machine.",
         ),
     ] = None,

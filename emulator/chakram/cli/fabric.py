@@ -40,7 +40,7 @@ def up(
     ],
     lab: Annotated[
         str | None,
-        typer.Option(help="Name of the lab, instead of the experiment's."),
+        typer.Option(help="Name of the lab, instead of the name in the experiment."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -41,14 +41,16 @@ Hosts = Annotated[
 ]
 Runs = Annotated[
     Path | None,
-    typer.Option(help="Folder for run directories, instead of the experiment's."),
+    typer.Option(
+        help="Folder for run directories, instead of the folder in the experiment."
+    ),
 ]
 Resources = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         help="Distrust the experiment. Its paths start at this folder, and it may name "
-        "only files in the folder, and no Python code.",
+        "only files in the folder and no Python code.",
     ),
 ]
 EndWithParent = Annotated[

@@ -27,7 +27,7 @@ def gate(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="Baseline run, instead of the one in the rules file."
+            metavar="RUN", help="Baseline run, instead of the run in the rules file."
         ),
     ] = None,
     junit: Annotated[

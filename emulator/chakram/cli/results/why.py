@@ -33,8 +33,8 @@ def why(
         Path | None,
         typer.Argument(
             metavar="OTHER",
-            help="Explain why this run takes longer than RUN, by causes that RUN does "
-            "not have.",
+            help="Explain why this run takes longer than RUN, from causes that RUN "
+            "does not have.",
         ),
     ] = None,
     until: Annotated[

@@ -28,7 +28,7 @@ _Compress = Annotated[
     bool | None,
     typer.Option(
         "--gzip/--no-gzip",
-        help="Compress the files, or not. Default: like the input.",
+        help="Whether to compress the files. Default: like the input.",
     ),
 ]
 _MAX_RANKS = 1024

@@ -30,7 +30,9 @@ def cut(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],
     iteration: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep only ProfilerStep#N of PyTorch's profiler."),
+        typer.Option(
+            min=0, help="Iteration to keep: N of ProfilerStep#N in PyTorch's profiler."
+        ),
     ] = None,
     ranks: Annotated[
         str | None, typer.Option(metavar="LIST", help="Ranks to keep, e.g. 0-3,7.")
@@ -40,7 +42,9 @@ def cut(
     ] = False,
     nodes: Annotated[
         str | None,
-        typer.Option(metavar="FIRST..LAST", help="Node ids to keep, inclusive."),
+        typer.Option(
+            metavar="FIRST..LAST", help="Node IDs to keep, including FIRST and LAST."
+        ),
     ] = None,
     communication_only: Annotated[
         bool,
