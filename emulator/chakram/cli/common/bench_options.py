@@ -72,7 +72,9 @@ class BenchOptions:
     ] = 0
     ngpus: Annotated[
         int,
-        _number("ngpus", "-g", "Number of ranks, times -t. 1: one rank per port.", 1),
+        _number(
+            "ngpus", "-g", "Number of ranks, multiplied by -t. 1: one rank per port.", 1
+        ),
     ] = 1
     nthreads: Annotated[int, _nothing("nthreads", "t", 1)] = 1
     per_iter_timing: Annotated[
