@@ -185,7 +185,7 @@ def convert(
     ],
     as_json: Json = False,
 ) -> None:
-    """Convert an InfraGraph or SONiC file to the fabric section of an experiment."""
+    """Print the fabric section for an InfraGraph or SONiC file."""
     from chakram.fabric.infragraph import (
         SIZE_LIMIT_BYTES,
         graph_section,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="hosts",
-    help="Find, list and check hosts of real fabrics; copy the agent to them.",
+    help="Find, list and check real hosts; give them the agent.",
     no_args_is_help=True,
 )
 

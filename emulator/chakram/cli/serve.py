@@ -27,35 +27,22 @@ def serve(
     ] = Path("service"),
     resources: Annotated[
         Path,
-        typer.Option(
-            metavar="DIR",
-            help="Folder with the traces, fabrics and other files that experiments may "
-            "name.",
-        ),
+        typer.Option(metavar="DIR", help="Folder of files that experiments may name."),
     ] = Path("resources"),
     name: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Additional host name by which clients reach the service. Can be "
-            "repeated."
-        ),
+        typer.Option(help="Another host name of the service. Can be repeated."),
     ] = None,
     tokens: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="File with the users and digests of their tokens."
-        ),
+        Path | None, typer.Option(metavar="FILE", help="File of users and tokens.")
     ] = None,
     add_user: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            help="Add a user to the file --tokens, print the user's token, and exit.",
+            metavar="NAME", help="Add a user to --tokens, print the token, and exit."
         ),
     ] = None,
-    role: Annotated[
-        str, typer.Option(help="Role of the user in --add-user: read or run.")
-    ] = "run",
+    role: Annotated[str, typer.Option(help="Role of that user: read or run.")] = "run",
     cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificate of the service.")
     ] = None,
@@ -70,7 +57,7 @@ def serve(
         ),
     ] = None,
     parallel: Annotated[
-        int, typer.Option(min=1, max=64, help="Number of runs at the same time.")
+        int, typer.Option(min=1, max=64, help="Runs at the same time.")
     ] = 1,
     keep: Annotated[
         int, typer.Option(min=1, help="Number of finished runs to keep.")
@@ -99,7 +86,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Run the experiments of a team, with a queue, an API and web pages.
+    """Run the experiments of a team: a queue, an API and pages.
 
     Experiments may use only the files in --resources. The service accepts users of this
     machine, users with a token, and clients with a certificate.

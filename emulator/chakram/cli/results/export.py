@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="export",
-    help="Export results and experiments to the formats of other tools.",
+    help="Export results and experiments to formats of other tools.",
     no_args_is_help=True,
 )
 
