@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher, get_close_matches
 from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, WithJsonSchema
@@ -200,7 +201,7 @@ def check_link_faults(
             yield Mistake(
                 (*where, "link"),
                 f"there is no link {fault.link!r}",
-                f"e.g. {', '.join(known[:_LISTED])}",
+                _link_hint(fault.link, known),
             )
         yield from _check_itself(fault, where)
         yield from _check_level(fault, simulation, where)
@@ -210,6 +211,19 @@ def check_link_faults(
             f"more than {_MOST_MOMENTS} link faults have a when",
             "each needs an additional simulation: set at for some of them",
         )
+
+
+def _link_hint(name: str, known: Sequence[str]) -> str:
+    """Return the nearest link, also if the ends are reversed, or else examples."""
+    first, _, second = name.partition("-")
+    near = [
+        (SequenceMatcher(None, each, link).ratio(), link)
+        for each in (name, f"{second}-{first}")
+        for link in get_close_matches(each, known, n=1)
+    ]
+    if near:
+        return f"did you mean {max(near)[1]}?"
+    return f"e.g. {', '.join(known[:_LISTED])}"
 
 
 def _check_level(

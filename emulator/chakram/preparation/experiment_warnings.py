@@ -115,18 +115,25 @@ def _loss_warnings(experiment: Experiment) -> list[str]:
     ]
 
 
-def _rate_warnings(experiment: Experiment) -> list[str]:
-    """Warn about faults that do not lower the rate of their link."""
+def faults_above_link_rate(experiment: Experiment) -> dict[int, str]:
+    """Return index and link of faults that do not lower the rate of their link."""
     fabric = experiment.fabric
     topology = None if fabric.nports is None else fabric.to_topology(fabric.nports)
     links = () if topology is None else topology.links
     rates_bps = {link.name: link.rate_bps for link in links if link.rate_bps}
-    return [
-        f"faults.links[{at}]: its rate is not below that of {each.link}, so it has "
-        "no effect"
+    return {
+        at: each.link
         for at, each in enumerate(experiment.faults.links)
         if each.kind == "degrade"
         and (each.rate_bps or 0) >= rates_bps.get(each.link, 1 << 62)
+    }
+
+
+def _rate_warnings(experiment: Experiment) -> list[str]:
+    """Warn about faults that do not lower the rate of their link."""
+    return [
+        f"faults.links[{at}]: its rate is not below that of {link}, so it has no effect"
+        for at, link in faults_above_link_rate(experiment).items()
     ]
 
 

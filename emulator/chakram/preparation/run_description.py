@@ -14,6 +14,7 @@ from chakram.plan.isolated_collective import settings_alone
 from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.run_plan import SimulationResult
+from chakram.preparation.experiment_warnings import faults_above_link_rate
 from chakram.preparation.job_loading import LoadedJob, job_warnings
 from chakram.preparation.plugin_versions import plug_in_versions
 from chakram.records.run_records import CollectiveKey
@@ -145,7 +146,12 @@ def _banners(resolved: ResolvedRun, jobs: Sequence[LoadedJob]) -> tuple[str, ...
         f"fault: {each.fault().describe()}"
         for each in experiment.written.faults.packets
     ]
-    banners += [f"fault: {each.describe()}" for each in experiment.written.faults.links]
+    idle = faults_above_link_rate(experiment)
+    banners += [
+        f"fault: {each.describe()}"
+        for at, each in enumerate(experiment.written.faults.links)
+        if at not in idle
+    ]
     return tuple(banners)
 
 

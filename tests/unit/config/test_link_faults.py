@@ -22,6 +22,15 @@ def with_faults(*faults: str, base: str = QUICKSTART) -> str:
             "{kind: down, link: nowhere}",
             "[0].link: there is no link 'nowhere' (e.g. h0-",
         ),
+        *(
+            (f"{{kind: down, link: {link}}}", f"(did you mean {nearest}?)")
+            for link, nearest in (
+                ("spine0-leaf1", "leaf1-spine0"),
+                ("leaf7-spine0", "leaf1-spine0"),
+                ("spine0-leaf7", "leaf1-spine0"),
+                ("leaf0-h1", "h1-leaf0"),
+            )
+        ),
         (
             "{kind: down, link: h0-leaf0, direction: up}",
             "kind down affects both directions",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from chakram.config.experiment import load_experiment, parse_experiment
-from chakram.preparation.resolved_run import load_run, resolve
+from chakram.preparation.resolved_run import ResolvedRun, load_run, resolve
+from chakram.preparation.run_description import manifest_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def warnings(folder: Path, *faults: dict[str, Any], dilation: int = 1) -> list[str]:
+def load(folder: Path, *faults: dict[str, Any], dilation: int = 1) -> ResolvedRun:
     document = {
         "version": 1,
         "name": "some",
@@ -38,7 +40,11 @@ def warnings(folder: Path, *faults: dict[str, Any], dilation: int = 1) -> list[s
     }
     path = folder / "experiment.yaml"
     path.write_text(yaml.safe_dump(document))
-    return load_run(load_experiment(path)).warnings()
+    return load_run(load_experiment(path))
+
+
+def warnings(folder: Path, *faults: dict[str, Any], dilation: int = 1) -> list[str]:
+    return load(folder, *faults, dilation=dilation).warnings()
 
 
 def test_a_degraded_link_that_is_no_slower_is_warned_about(tmp_path: Path) -> None:
@@ -53,6 +59,10 @@ def test_a_degraded_link_that_is_no_slower_is_warned_about(tmp_path: Path) -> No
             "faults.links[1]",
             "faults.links[2]",
         ]
+        run = load(tmp_path, slower, equal, faster, dilation=dilation)
+        banners = manifest_of(run, run_id="r", started=datetime.now(UTC)).banners
+        faults = [each for each in banners if each.startswith("fault: ")]
+        assert faults == ["fault: link h0-s0 has 100Mbit at 0ns"]
 
 
 EXPERIMENT = """
