@@ -141,7 +141,7 @@ def read_infragraph(text: bytes, *, source: str) -> Topology:
         ConfigError: If the document is invalid or does not describe a fabric. The error
             names the location.
     """
-    document = parse_document(text, source=source)
+    document = parse_document(text, source=source, hint=None)
     try:
         if document.mistakes:
             raise report(source, document.mistakes, document.line)

@@ -33,6 +33,7 @@ LIST_FACTOR = 32
 """Factor of both limits for files that list the hosts of a cluster."""
 
 DEPTH_LIMIT = 50
+_EXPERIMENT = "see configs/quickstart.yaml"
 
 _LINE_BREAK = re.compile("[\n\r\x85\u2028\u2029]")
 
@@ -126,12 +127,15 @@ for _kind, _pattern in (
     _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_pattern), None)
 
 
-def read_document(path: Path, *, factor: int = 1) -> Document:
+def read_document(
+    path: Path, *, factor: int = 1, hint: str | None = _EXPERIMENT
+) -> Document:
     """Read the document in the file at *path*.
 
     Args:
         path: Path of the file.
         factor: Factor of the limits.
+        hint: Hint to an example of the file, for errors.
 
     Raises:
         ConfigError: If the file cannot be read, is too large or is not a YAML mapping.
@@ -142,13 +146,18 @@ def read_document(path: Path, *, factor: int = 1) -> Document:
         error=ConfigError,
         size_hint="is this the right file?",
     )
-    return parse_document(text, source=str(path), node_limit=factor * NODE_LIMIT)
+    limit = factor * NODE_LIMIT
+    return parse_document(text, source=str(path), node_limit=limit, hint=hint)
 
 
 def parse_document(
-    text: bytes, *, source: str, node_limit: int = NODE_LIMIT
+    text: bytes,
+    *,
+    source: str,
+    node_limit: int = NODE_LIMIT,
+    hint: str | None = _EXPERIMENT,
 ) -> Document:
-    """Parse *text* as a document; *source* is its name in errors.
+    """Parse *text* as a document; *source* is its name in errors, *hint* an example.
 
     Raises:
         ConfigError: If *text* is not exactly one YAML mapping.
@@ -158,17 +167,17 @@ def parse_document(
     except UnicodeDecodeError as error:
         line = text[: error.start].count(b"\n") + 1
         raise ConfigError(
-            f"{source}:{line}", "is not UTF-8 text", "is this an experiment file?"
+            f"{source}:{line}", "is not UTF-8 text", "is this the right file?"
         ) from error
     try:
         root = _root(decoded)
         if root is None:
-            raise ConfigError(source, "is empty", "see configs/quickstart.yaml")
+            raise ConfigError(source, "is empty", hint)
         if not isinstance(root, yaml.MappingNode):
             raise ConfigError(
                 f"{source}:{root.start_mark.line + 1}",
                 "is not a mapping of keys to values",
-                "see configs/quickstart.yaml",
+                hint,
             )
         reader = _NodeReader(source, node_limit)
         data = reader.read(root, ())
@@ -389,7 +398,7 @@ def read_model(
         ConfigError: If the file is invalid. The error lists every mistake with its
             line, problem and hint.
     """
-    document = read_document(path, factor=factor)
+    document = read_document(path, factor=factor, hint=None)
     mistakes = list(document.mistakes)
     found: M | None = None
     try:
