@@ -20,21 +20,22 @@ from pydantic import Field
 
 from chakram.analysis.comparison import Comparison, compare, sentences
 from chakram.analysis.comparison_inputs import read_side
-from chakram.analysis.rule_expressions import Expression
+from chakram.analysis.rule_expressions import Compared, Expression
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.summary_document import check_run_document, summary_document
 from chakram.foundation.bounded_reading import parse_json, read_bounded
 from chakram.foundation.errors import ConfigError, ResultsError
 from chakram.foundation.text_escaping import code_block, code_span, one_line, plain
-from chakram.foundation.units import about_size
+from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.run_directory.reader import open_run
+from chakram.settings.located_errors import Mistake, report
 from chakram.settings.quantities import Model
-from chakram.settings.yaml_document import read_model
+from chakram.settings.yaml_document import read_document, read_model
 from chakram.summary.banners import incomplete
 from chakram.summary.run_summary import COMPLETE
 
 _MOST_BYTES = 1 << 26
-_SHOWN = 6
+_SHOWN, _MEMBERS = 6, 3
 
 NO_FAULT = "no confirmed fault"
 """Condition that holds if ``chakram why`` confirms no fault in the run."""
@@ -153,6 +154,7 @@ def judge(
     path: Path,
     baseline: Path | None,
     *,
+    source: Path,
     faults: Callable[[Path], Faults] | None = None,
 ) -> Judgment:
     """Apply every rule to a run and compare the run with its baseline.
@@ -162,6 +164,7 @@ def judge(
         path: The run directory, or its JSON.
         baseline: Run directory or JSON of the baseline.  None: the baseline in the
             rules file.
+        source: The rules file, to locate mistakes.
         faults: Tests a run directory for faults, for rules that require this test.
 
     Raises:
@@ -176,36 +179,21 @@ def judge(
         told += _incomplete("the baseline", before)
         comparison = compare(read_side(baseline), read_side(path))
     verdicts: list[Verdict] = []
+    mistakes: list[Mistake] = []
     for place, rule in enumerate(rules.rules):
-        where = f"rules[{place}]"
-        if rule.check.strip() == NO_FAULT:
-            verdicts.append(_without_fault(rule, where, path, faults))
-            continue
-        check = Expression(rule.check, where=f"{where}.check")
-        which = rule.where and Expression(rule.where, where=f"{where}.where")
-        found = 0
-        for subject, names in _subjects(rule, document, before, comparison):
-            if which and not which.value(names, {}):
-                continue
-            used: dict[str, Any] = {}
-            value = check.value(names, used)
-            if isinstance(value, list):
-                raise ConfigError(
-                    f"{where}.check",
-                    f"{rule.check!r} yields a list of truth values",
-                    "use all(...) or any(...)",
-                )
-            holds = None if value is None else bool(value)
-            if holds is None and _does_not_apply(rule, names, used):
-                continue
-            found += 1
-            verdicts.append(_verdict(rule, subject, holds, _values(used)))
-        if not found and rule.each is not None:
-            # Without any subject, only a rule with `or nothing` holds.
-            nothing = f"there are no {rule.each}"
-            nothing += f" where {rule.where}" if rule.where else ""
-            holds = True if check.or_nothing else None
-            verdicts.append(_verdict(rule, "", holds, nothing))
+        try:
+            if rule.check.strip() == NO_FAULT:
+                verdicts.append(_without_fault(rule, path, faults))
+            else:
+                verdicts += _judged(rule, _subjects(rule, document, before, comparison))
+        except ConfigError as error:
+            mistakes += [
+                Mistake(("rules", place, error.where), error.found, error.hint)
+            ]
+    if mistakes:
+        # A pipe cannot be read again.
+        line_of = read_document(source).line if source.is_file() else lambda _: None
+        raise report(str(source), mistakes, line_of)
     if comparison is not None:
         told += (
             "A is the baseline, B the run. " + sentences(comparison)[0],
@@ -213,6 +201,37 @@ def judge(
             *(note for note in comparison.b.notes if note not in told),
         )
     return Judgment(verdicts=tuple(verdicts), comparison=told)
+
+
+def _judged(
+    rule: Rule, subjects: Iterator[tuple[str, dict[str, Any]]]
+) -> list[Verdict]:
+    """Apply a rule to its subjects."""
+    check = Expression(rule.check, where="check")
+    which = rule.where and Expression(rule.where, where="where")
+    verdicts: list[Verdict] = []
+    for subject, names in subjects:
+        if which and not which.value(names, {}):
+            continue
+        used: dict[str, Any] = {}
+        value = check.value(names, used)
+        if isinstance(value, list):
+            raise ConfigError(
+                "check",
+                f"{rule.check!r} yields a list of truth values",
+                "use all(...) or any(...)",
+            )
+        holds = None if value is None else bool(value)
+        if holds is None and _does_not_apply(rule, names, used):
+            continue
+        verdicts.append(_verdict(rule, subject, holds, _values(used, holds)))
+    if not verdicts and rule.each is not None:
+        # Without any subject, only a rule with `or nothing` holds.
+        nothing = f"there are no {rule.each}"
+        nothing += f" where {rule.where}" if rule.where else ""
+        holds = True if check.or_nothing else None
+        verdicts.append(_verdict(rule, "", holds, nothing))
+    return verdicts
 
 
 def _does_not_apply(
@@ -226,13 +245,12 @@ def _does_not_apply(
 
 def _without_fault(
     rule: Rule,
-    where: str,
     path: Path,
     faults: Callable[[Path], Faults] | None,
 ) -> Verdict:
     if rule.each is not None or rule.where is not None:
         raise ConfigError(
-            where, f"{NO_FAULT!r} applies to the whole run", "remove each and where"
+            "check", f"{NO_FAULT!r} applies to the whole run", "remove each and where"
         )
     found, reason = None, "its causes were not tested"
     if not path.is_dir():
@@ -327,20 +345,40 @@ def _called(each: str, member: Mapping[str, Any]) -> str:
             return f"{member['link']} {member['direction']}"
 
 
-def _values(used: Mapping[str, Any]) -> str:
+def _values(used: Mapping[str, Any], holds: bool | None) -> str:
     def text(name: str, value: Any) -> str:
-        if name == "slower" and isinstance(value, float):
-            return f"{100 * value:.1f} %"
-        if isinstance(value, float):
-            return f"{value:.6g}"
-        if isinstance(value, list):
+        if not isinstance(value, list):
+            return _in_units(name, value)
+        if holds or not isinstance(value, Compared) or not value.violating:
             return f"a list of {len(value)}"
-        return "not known" if value is None else str(value)
+        bad = [_in_units(name, each) for each in value.violating]
+        more = f" and {len(bad) - _MEMBERS} more" if len(bad) > _MEMBERS else ""
+        return f"{' '.join(bad[:_MEMBERS])}{more} (of {len(value)})"
 
     listed = [
         f"{name} = {text(name, value)}" for name, value in list(used.items())[:_SHOWN]
     ]
     return ", ".join(listed)
+
+
+def _in_units(name: str, value: Any) -> str:
+    """Return a value with the unit that the last key of its name implies."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "not known" if value is None else str(value)
+    match name.rpartition(".")[2].partition("[")[0]:
+        case "slower":
+            return f"{100 * value:.1f} %"
+        case key if key.endswith("_ns"):
+            return format_time(value)
+        case "time":  # in us, as in nccl-tests
+            return format_time(1000 * value)
+        case key if key.endswith("_bps"):
+            return format_rate(value)
+        case key if key in ("size", "bytes") or key.endswith("_bytes"):
+            return about_size(int(value))
+        case "alg_bw" | "bus_bw" | "average_bus_bandwidth":
+            return f"{value:.6g} GB/s"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def junit(judgment: Judgment, *, name: str) -> str:

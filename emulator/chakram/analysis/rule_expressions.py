@@ -20,8 +20,9 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import compress
 from statistics import fmean
 from typing import Any
 
@@ -89,6 +90,12 @@ _CALLED = {*_FUNCTIONS, *_OF_TRUTHS, "known"}
 _OPERATORS = {*_ARITHMETIC, *_COMPARISONS}
 
 
+class Compared(list[Any]):
+    """Values of a list, and those of them that violate a comparison."""
+
+    violating: Sequence[Any] = ()
+
+
 class Expression:
     """A parsed condition.
 
@@ -128,8 +135,11 @@ class Expression:
             raise ConfigError(
                 where, f"has more than {_MOST_PARTS} parts", "split the rule"
             )
+        self._negated: set[ast.AST] = set()
         for node in ast.walk(self._tree):
             self._check(node)
+            if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+                self._negated ^= set(ast.walk(node.operand))
 
     def _check(self, node: ast.AST) -> None:
         match node:
@@ -227,12 +237,22 @@ class Expression:
                 return None if truth is None else of(body if truth else otherwise)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 values = [of(left), *map(of, others)]
-                return _all_hold(
+                truths = _all_hold(
                     [
                         _compared(_COMPARISONS[type(how)], values[at], values[at + 1])
                         for at, how in enumerate(ops)
                     ]
                 )
+                if isinstance(truths, list):
+                    for name in {ast.unparse(each) for each in (left, *others)}:
+                        found = used.get(name)
+                        if isinstance(found, list) and len(found) == len(truths):
+                            used[name] = Compared(found)
+                            kept = [
+                                truth is (node in self._negated) for truth in truths
+                            ]
+                            used[name].violating = [*compress(found, kept)]
+                return truths
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return _called(name, [of(each) for each in arguments])
         raise AssertionError("what can be written was checked")
@@ -268,6 +288,10 @@ class Expression:
             return [self._member(each, name, of) for each in held]
         if isinstance(held, Mapping) and name in held:
             return held[name]
+        if not of and name in ("baseline", "slower"):
+            raise ConfigError(
+                self._where, f"{name!r} needs a baseline", "give --baseline RUN"
+            )
         known = sorted(held) if isinstance(held, Mapping) else []
         raise ConfigError(
             self._where,

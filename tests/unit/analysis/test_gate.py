@@ -64,7 +64,8 @@ def judged(tmp_path: Path) -> Any:
             path.write_text(json.dumps(each))
             paths.append(path)
         whole = Rules(version=1, rules=rules)
-        return judge(whole, paths[0], None if before is None else paths[1])
+        baseline = None if before is None else paths[1]
+        return judge(whole, paths[0], baseline, source=tmp_path / "rules.yaml")
 
     return call
 
@@ -84,10 +85,10 @@ def test_rule_applies_to_the_run_or_to_each_member_of_a_list(judged: Any) -> Non
     )
     assert told(found) == [
         ("", True, "unfinished_collectives = 0"),
-        ("j: all_reduce of 1KiB, 4 ranks", False, "time_ns = 500"),
-        ("j: all_to_all of 2KiB, 4 ranks", True, "time_ns = 300"),
-        ("iterations of j", True, "mean_ns = 1000"),
-        ("j: rank 0", False, "idle_ns = 3"),
+        ("j: all_reduce of 1KiB, 4 ranks", False, "time_ns = 500ns"),
+        ("j: all_to_all of 2KiB, 4 ranks", True, "time_ns = 300ns"),
+        ("iterations of j", True, "mean_ns = 1us"),
+        ("j: rank 0", False, "idle_ns = 3ns"),
         ("a-b up", True, "drops = 2"),
     ]
     assert [each.rule for each in found.verdicts[:2]] == ["all done", "time_ns < 400"]
@@ -106,7 +107,7 @@ def test_rule_without_members_fails(judged: Any) -> None:
     )
     assert told(found) == [
         ("", None, "there are no results where size > 4096"),
-        ("j: all_to_all of 2KiB, 4 ranks", True, "time_ns = 300"),
+        ("j: all_to_all of 2KiB, 4 ranks", True, "time_ns = 300ns"),
         ("", None, "there are no links"),
         ("", None, "links.drops = a list of 0"),
         ("", True, "there are no links"),
@@ -144,7 +145,54 @@ def test_values_are_described_in_words(judged: Any) -> None:
     (verdict,) = judged(
         Rule(check="average_bus_bandwidth > 5"), now=document()
     ).verdicts
-    assert verdict.values == "average_bus_bandwidth = 5.25"
+    assert verdict.values == "average_bus_bandwidth = 5.25 GB/s"
+
+
+def test_values_have_the_units_of_their_names(judged: Any) -> None:
+    slow = row("all_reduce", 65536, 2.17361e9, out_of_place={"time": 1500.0})
+    mean = {"job": "j", "mean_ns": 2.17361e9, "cv": 0.01, "iterations": 10}
+    found = judged(
+        Rule(check="size > 1 and out_of_place.time > 1 and time_ns < 700ms",
+             each="results"),
+        Rule(check="iterations[0].mean_ns < 700ms"),
+        Rule(check="link_rate_bps > 1 and trace_size_bytes == 0"),
+        now=document(
+            results=[slow], iterations=[mean], link_rate_bps=10**8,
+            trace_size_bytes=1536,
+        ),
+    )  # fmt: skip
+    assert [values for _, _, values in told(found)] == [
+        "size = 64KiB, out_of_place.time = 1.5ms, time_ns = 2.17s",
+        "iterations[0].mean_ns = 2.17s",
+        "link_rate_bps = 100Mbit/s, trace_size_bytes = 1.5KiB",
+    ]
+
+
+def test_violating_members_of_a_list_are_shown(judged: Any) -> None:
+    links = [
+        {"link": f"a-b{at}", "direction": "up", "drops": drops, "busy_ns": 1500}
+        for at, drops in enumerate((0, 3, 0, 4, 5, 6))
+    ]
+    found = judged(
+        Rule(check="all(links.drops == 0)"),
+        Rule(check="not any(links.drops > 4)"),
+        Rule(check="all(other < 1) or all(links.busy_ns < 1us)"),
+        Rule(check="any(links.drops == 0)"),
+        now=document(links=links, other=[2]),
+    )
+    assert [(holds, values) for _, holds, values in told(found)] == [
+        (False, "links.drops = 3 4 5 and 1 more (of 6)"),
+        (False, "links.drops = 5 6 (of 6)"),
+        (False, "other = 2 (of 1), "
+         "links.busy_ns = 1.5us 1.5us 1.5us and 3 more (of 6)"),
+        (True, "links.drops = a list of 6"),
+    ]  # fmt: skip
+
+
+def test_names_of_the_baseline_need_one(judged: Any) -> None:
+    for check in ("slower <= 5%", "time_ns <= baseline.time_ns"):
+        with pytest.raises(ConfigError, match=r"needs a baseline \(give --baseline"):
+            judged(Rule(check=check, each="results"), now=document())
 
 
 def test_list_of_truths_is_no_verdict(judged: Any) -> None:
@@ -209,7 +257,7 @@ def test_the_baseline_of_a_member_is_the_one_of_the_same_keys(judged: Any) -> No
         now=document(),
         before=document(results=two),
     )
-    assert told(found)[0][1:] == (True, "baseline.time_ns = 333")
+    assert told(found)[0][1:] == (True, "baseline.time_ns = 333ns")
 
 
 VERDICTS = (

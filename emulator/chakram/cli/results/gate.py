@@ -45,7 +45,9 @@ def gate(
     """
     from chakram.analysis import gate as gates
 
-    judgment = gates.judge(gates.read_rules(rules), run, baseline, faults=_faults)
+    judgment = gates.judge(
+        gates.read_rules(rules), run, baseline, faults=_faults, source=rules
+    )
     verdicts = judgment.verdicts
     name = f"chakram gate {rules.name}"
     if junit is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -135,7 +136,10 @@ def test_what_is_not_known_does_not_pass(
             "rules[0].check: 'cv <' is not a condition",
         ),
         ("version: 1\nrules:\n  - {check: 'cv < 1'}\n", "there is no 'cv' (use one of"),
-        ("version: 1\nrules:\n  - {check: 'slower < 1'}\n", "there is no 'slower'"),
+        (
+            "version: 1\nrules:\n  - {check: 'slower < 1'}\n",
+            "'slower' needs a baseline (give",
+        ),
         (
             "version: 1\nrules:\n  - {check: 'results.cv < 1'}\n",
             "yields a list of truth values (use all(...) or any(...))",
@@ -155,6 +159,50 @@ def test_wrong_rules_are_told(
     capsys.readouterr()
     assert main(["gate", str(results.path), str(rules)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_every_mistake_of_conditions_has_its_line(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(simulated(experiment).path)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "version: 1\nrules:\n"
+        "  - check: busbwx > 1\n"
+        "  - {name: sound, check: unfinished_collectives == 0}\n"
+        "  - each: results\n    where: size <\n    check: cv < 1\n"
+    )
+    capsys.readouterr()
+    assert main(["gate", run, str(rules)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("rules.yaml: 2 mistakes")
+    assert lines[1].startswith("  - line 3: rules[0].check: there is no 'busbwx'")
+    assert lines[2].startswith("  - line 6: rules[2].where: 'size <' is not")
+
+
+def test_the_command_in_the_example_works(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(simulated(experiment).path)
+    rules = REPO_ROOT / "docs/examples/gate/rules.yaml"
+    (command,) = re.findall("`(chakram gate .*)`", rules.read_text())
+    words = command.replace("docs/examples/gate/rules.yaml", str(rules)).split()[1:]
+    capsys.readouterr()
+    assert main([run if word.endswith("RUN") else word for word in words]) == 0
+
+
+def test_an_empty_file_is_not_compared_with_an_experiment(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(simulated(experiment).path)
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("")
+    capsys.readouterr()
+    for verb in (["gate", run], ["sweep"]):
+        assert main([*verb, str(empty)]) == 2
+        assert capsys.readouterr().err.endswith("empty.yaml: is empty\n")
+    assert main(["simulate", str(empty)]) == 2
+    assert "is empty (see configs/quickstart.yaml)" in capsys.readouterr().err
 
 
 def test_what_is_no_run_is_told(
