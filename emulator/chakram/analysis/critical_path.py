@@ -206,7 +206,8 @@ def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int
     )
     known = [each for each in own if each is not None]
     if not is_virtual and not known and message.received_ns is not None:
-        # An RDMA NIC sent the packets, so only the ends of that time are known.
+        # An RDMA NIC sent the packets, so only the start and end of the transfer are
+        # known.
         handed_ns = max(0, message.generator_wait_ns - max(0, waited_ns))
         rest_ns = message.received_ns - message.posted_ns - handed_ns
         return [*parts, (Part.GENERATOR, handed_ns), (Part.NETWORK, rest_ns)]

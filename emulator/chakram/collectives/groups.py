@@ -15,7 +15,7 @@ POINT_TO_POINT = "p2p"
 """Group name of the queue pairs that carry point-to-point messages."""
 
 ANY_OPERATION = "any"
-"""Key for all operations where a configuration lists process groups by operation."""
+"""Key of a list of process groups that applies to all operations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -324,7 +324,7 @@ class _Reader:
     def _check_names(
         self, places: Sequence[_Place], node: Callable[[_Place], str]
     ) -> None:
-        """Refuse two nodes of one name, which would become one node."""
+        """Refuse two nodes with the same name, which would become one node."""
         owners: dict[tuple[str, bool], str] = {}
         for place in places:
             is_host = self._is_host(place)
@@ -341,7 +341,7 @@ class _Reader:
                 )
 
     def _values(self, link: _Link) -> tuple[int | None, int]:
-        """Return rate and delay of a link."""
+        """Return the rate and the delay of a link."""
         where = f"links: {link.name}"
         rate_bps, delay_ns = None, 0
         bandwidth = None if link.physical is None else link.physical.bandwidth

@@ -61,7 +61,7 @@ def become_daemon() -> int:
     """
     reader, writer = os.pipe()
     mask = {signal.SIGTERM}
-    # A signal waits until there is a process that can handle it.
+    # Block SIGTERM until a process can handle it.
     signal.pthread_sigmask(signal.SIG_BLOCK, mask)
     child = os.fork()
     if not child:

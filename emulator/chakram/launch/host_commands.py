@@ -1,4 +1,4 @@
-"""Start of commands on all hosts of a fabric, by any launcher, and their results."""
+"""Run commands on all hosts of a fabric with any launcher, and collect the results."""
 
 from __future__ import annotations
 

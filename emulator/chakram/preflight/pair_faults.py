@@ -316,7 +316,7 @@ def pair_facts(
 def _rate_facts(
     pair: PairReport, settings: PreflightSettings, evidence: Evidence
 ) -> Iterator[Fact]:
-    """Yield a fact if a pair is slow, from trains if its message is inconclusive."""
+    """Yield a fact if a pair is slow. Trains decide if its message is inconclusive."""
     least = settings.min_rate_share
     share = share_of(pair.goodput_bps, pair.expected_bps)
     if share is not None and share >= least:

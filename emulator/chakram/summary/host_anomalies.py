@@ -15,7 +15,8 @@ def host_anomalies(counts: Mapping[str, int], duration_ns: int) -> list[str]:
     """Return one clause per anomaly in the counters of a host.
 
     Args:
-        counts: Growth during the run (``chakram_agent.host_counters``).
+        counts: Increase of each host counter during the run
+            (``chakram_agent.host_counters``).
         duration_ns: Duration of the run.
     """
     found = [

@@ -147,7 +147,7 @@ class CounterHistory:
         """Record readings that were taken at one time.
 
         Args:
-            time_ns: The time.
+            time_ns: Time at which the readings were taken.
             readings: The readings.
             arrived_ns: Time of arrival, if the switch sends every value in every
                 interval.

@@ -13,9 +13,9 @@ reduce_scatter         half of the remaining range  m                   (P - 1)/
 all_reduce, halving    halves, then shards          2m                  2(P - 1)/P S
 =====================  ===========================  ==================  ===============
 
-If n is not a power of two, P is the largest power of two below n. Of the first 2(n - P)
-positions, the even ones *fold*. They send their data to the next position before the
-first step and receive the result from it after the last one.
+If n is not a power of two, P is the largest power of two below n. The even positions
+among the first 2(n - P) *fold*. They send their data to the next position before the
+first step and receive the result from it after the last step.
 
 Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication
 operations in MPICH, 2005 (sections 3.1 and 4.2 to 4.5).

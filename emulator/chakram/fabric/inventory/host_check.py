@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def check_ports(
     host: HostSettings, found: Sequence[HostPort], defaults: PortDefaults
 ) -> Iterator[str]:
-    """Yield how the interfaces of a host differ from its ports in an inventory.
+    """Yield the differences between a host's interfaces and its inventory ports.
 
     Args:
         host: The host of the inventory.

@@ -151,7 +151,7 @@ async def start_lab(
 
     Raises:
         PrivilegeError: If this user may not create namespaces on this machine.
-        FabricError: If the lab runs already, or the kernel cannot build it.
+        FabricError: If the lab is already running, or the kernel cannot build it.
     """
     # Fail early if the address space is too small.
     plan_addresses(topology, addressing)

@@ -76,7 +76,7 @@ def remove_queue(index: int, *, parent: int, what: str) -> Request:
 
 
 def _link_info(kind: str, *data: tuple[str, object]) -> tuple[str, object]:
-    """Return the link attribute that specifies its type."""
+    """Return the attribute that specifies the type of a link."""
     info = [("IFLA_INFO_KIND", kind), ("IFLA_INFO_DATA", {"attrs": list(data)})]
     return "IFLA_LINKINFO", {"attrs": info}
 

@@ -80,7 +80,7 @@ def bind_names(descriptors: Mapping[str, int]) -> None:
     made: list[str] = []
     try:
         with _directory_lock():
-            # As ip netns does, create a separate shared mount point, so that names
+            # Create a separate shared mount point, as ip netns does, so that names
             # appear and disappear in all mount namespaces of the machine.
             try:
                 _mount("", NETNS_DIRECTORY, _MS_SHARED | _MS_REC)

@@ -83,7 +83,7 @@ def lab_differences(
 
 
 def _drawn(topology: Topology, *, is_model: bool) -> str:
-    """Return what the seed of a lab determines, or an empty text."""
+    """Name what depends on the seed of a lab, or return an empty text."""
     if any(map(topology.has_choice, topology.switches)):
         return "the paths of flows"
     if is_model and any(link.ecn is not None for link in topology.links):

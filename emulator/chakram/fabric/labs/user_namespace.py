@@ -85,7 +85,7 @@ def join_user_namespace(pid: int) -> bool:
     The process must have only one thread.
 
     Returns:
-        False if it is in the same user namespace already.
+        False if this process is already in that user namespace.
 
     Raises:
         FabricError: If the other process has ended.

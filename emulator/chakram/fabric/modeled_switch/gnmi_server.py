@@ -124,7 +124,7 @@ class SwitchServicer:
 
     async def Get(self, request: Any, context: Any) -> Any:
         """Return the values at some paths."""
-        # The empty path is that of everything.
+        # The empty path selects everything.
         first = {each.elem[0].name if each.elem else "" for each in request.path}
         try:
             time_ns, tree = await self._tree.of(self._switch, first)
@@ -196,7 +196,7 @@ class SwitchServicer:
 
 
 def select(tree: Any, elements: Elements) -> Iterator[tuple[Elements, Any]]:
-    """Yield path and content of everything that a path with wildcards selects.
+    """Yield the path and content of each node that a path with wildcards selects.
 
     An element of a list without its key selects all entries, as in gNMI.
     """
@@ -233,7 +233,7 @@ def notification(
 
 
 def as_json(content: Any, *, as_text: bool = False) -> Any:
-    """Return nested objects with the entries of lists in lists.
+    """Return nested objects, with the entries of each list collected in a JSON array.
 
     Args:
         content: The objects.
