@@ -161,7 +161,7 @@ class ClockTrack:
         return max(bounds, default=0)
 
     def to_remote(self, local_ns: int) -> int:
-        """Convert a time of the controller's clock to the agent's clock."""
+        """Convert a time from the controller's clock to the agent's clock."""
         if not self.segments:
             return local_ns
         return local_ns + round(self.segments[-1].offset_ns(local_ns))

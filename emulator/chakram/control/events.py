@@ -185,7 +185,7 @@ class HostCounters:
     """Counters of the agent's host since the start of the run.
 
     Attributes:
-        counts: Name and growth of every counter that could be read, and frequencies.
+        counts: Name and increase of each counter that could be read, and frequencies.
     """
 
     time_ns: int

@@ -1,4 +1,4 @@
-"""Acceptance of TLS connections, with limits on those of strangers."""
+"""Accept TLS connections, and limit connections of unknown clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which connection of a stranger to close for a new one.
+"""Choose which waiting connection to close in favor of a new one.
 
 A client without a certificate takes a place among the waiting connections until it is
 refused. With a single limit for all connections, such clients could lock out others.

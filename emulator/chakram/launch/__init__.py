@@ -1,1 +1,1 @@
-"""Start of agents on the hosts of a run, by ssh and the launchers of clusters."""
+"""Start agents on the hosts of a run, with ssh and cluster launchers."""

@@ -15,7 +15,7 @@ from chakram.launch.agent_bundle import AgentBundle
 from chakram.launch.launchers import LaunchCommand, LaunchRequest, launcher
 
 AT_ONCE = 32
-"""Commands that run at the same time."""
+"""Maximum number of commands that run at the same time."""
 
 LIMIT_S = 600.0
 """Limit on the duration of a command."""

@@ -78,7 +78,7 @@ class LaunchOptions:
     tolerate: int = 0
 
     def allocated_hosts(self) -> set[str] | None:
-        """Return the hosts of this job of Slurm; None if agents may be anywhere.
+        """Return the hosts of this Slurm job; None if agents may run on any host.
 
         Raises:
             ConfigError: If the environment has no valid host list.

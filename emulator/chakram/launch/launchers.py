@@ -74,8 +74,8 @@ def _local(request: LaunchRequest) -> list[LaunchCommand]:
 def _ssh(request: LaunchRequest) -> list[LaunchCommand]:
     """Start each agent with the system's ssh and the user's configuration.
 
-    A connection to share would outlive its client, so there is none. An agent ends with
-    its connection, because it is the only process of the session.
+    Agents share no connection, because a shared connection would outlive its client. An
+    agent ends with its connection, because it is the only process of the session.
     """
     own = {
         "BatchMode": "yes",

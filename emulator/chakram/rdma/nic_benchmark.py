@@ -128,7 +128,7 @@ def _measured(
 def _send(
     sender: End, trial: Trial, *, duration_ns: int, name: str
 ) -> tuple[int, int, int]:
-    """Return number of messages, time, and time in posts."""
+    """Return the number of messages, the time, and the time spent in posts."""
     from chakram.rdma.libibverbs import status_text
 
     list_length = trial.list_length
@@ -175,7 +175,7 @@ def _perftest_bps(nic: Nic, receiver: Receiver, trial: Trial) -> float | None:
     command = port and perftest_command(nic, trial, port)
     if not command:
         return None
-    # The server has no sign that it listens, so try until it does.
+    # The server does not announce that it listens, so try until it does.
     for _ in range(3):
         time.sleep(_STARTING_S)
         with suppress(subprocess.TimeoutExpired):

@@ -103,8 +103,8 @@ class Collector:
         """
         self._end_ns = monotonic_ns()
         most_ns = None if is_patient else _GRACE_NS
-        # First, because a clock that has drifted makes old counters look current. That
-        # of a switch that no longer answers was measured before.
+        # Measure clocks first, because counters look current if a clock has drifted.
+        # The clock of a switch that no longer answers was measured before.
         clocks = (reader.measure_clock() for reader in self._readers.values())
         with suppress(TimeoutError):
             async with asyncio.timeout(None if is_patient else _GRACE_NS * 1e-9):

@@ -90,7 +90,7 @@ class CounterHistory:
     """The counters of one switch.
 
     Args:
-        ports: Ports to record, by the device's names. Others are ignored.
+        ports: Ports to record, by the device's names. Other ports are ignored.
         bits: Width of the counters.
         spacing_ns: Shortest time between two samples that are kept.
         gap_ns: Time without a sample of a port that is a gap.
@@ -166,7 +166,7 @@ class CounterHistory:
             if is_new:
                 touched[reading.port, reading.traffic_class] = None
         if self.are_changes and not were_changes and arrived_ns is not None:
-            # The times so far do not say when the switch sent something.
+            # The earlier times do not tell when the switch sent data.
             self._seen_ns = dict.fromkeys(self._seen_ns, arrived_ns)
         for port, now_ns in current_ns.items():
             seen_ns = self._seen_ns.get(port, now_ns)

@@ -91,7 +91,7 @@ def link_records(
     topology: Topology,
     switches: Mapping[str, SwitchCounters],
 ) -> list[LinkRecord]:
-    """Return the traffic of link directions, without those of unknown bytes.
+    """Return the traffic of link directions whose bytes are known.
 
     The port that sends into a link counts its bytes, drops and marks, and the pause
     frames that it received. A host does not report, so the port at the far end counts
@@ -209,7 +209,7 @@ class _Since:
         )
 
     def received(self) -> tuple[int, ...]:
-        """Return the same of the direction that ends at the port."""
+        """Return the same fields for the direction that ends at the port."""
         unknown = (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
         return self._octets("received"), *unknown, self._count("pauses_sent"), UNKNOWN
 

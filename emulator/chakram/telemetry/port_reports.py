@@ -1,4 +1,4 @@
-"""Detection of ports that a switch has stopped to report, although it reports others.
+"""Detect ports that a switch has stopped reporting, although it reports other ports.
 
 Some versions of sonic-gnmi (202511 and earlier) begin the interval of a port again
 whenever a counter changes, so they do not report busy ports. A new subscription begins

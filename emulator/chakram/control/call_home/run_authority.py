@@ -37,7 +37,7 @@ _ROLE = "urn:chakram:agent:"
 
 
 class RunAuthority:
-    """Certificates for the agents of one run, and the controller's own one."""
+    """Certificates for the agents and the controller of one run."""
 
     def __init__(self) -> None:
         now = datetime.now(UTC)
