@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 from chakram.foundation.field_bounds import MAX_NAMES, AtMost, Name
 
 WORLD = "world"
-"""Name of the group of all ranks, if the trace does not name it."""
+"""Name of the group of all ranks, if the trace does not name that group."""
 
 POINT_TO_POINT = "p2p"
 """Group name of the queue pairs that carry point-to-point messages."""
@@ -49,7 +49,7 @@ class ProcessGroup:
         return self._guess(rank) is not None or rank in self.ranks
 
     def lookup_cost(self, rank: int) -> int:
-        """Return how many ranks a lookup of *rank* compares."""
+        """Return the number of members to which a lookup compares *rank*."""
         return len(self.ranks) if self._guess(rank) is None else 1
 
     def _guess(self, rank: int) -> int | None:

@@ -37,8 +37,9 @@ class Transfer(NamedTuple):
 
     A transfer carries ``chunk`` and the chunks in ``further``. With ``reduce``, the
     destination adds the chunks to its own data instead of storing them. The source also
-    waits for the chunks in ``after``, but does not send them. A message of neighboring
-    chunks has a range in ``further``, because in a group of n ranks there may be n / 2.
+    waits for the chunks in ``after``, but does not send them. If the chunks are
+    neighbors, ``further`` is a range to save memory: a message in a group of n ranks
+    may carry n / 2 chunks.
     """
 
     step: int

@@ -112,7 +112,7 @@ def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[
         *_check_ends(algorithm, nranks, root),
     ]
     if problems:
-        return problems  # execution would repeat them
+        return problems  # execution would report the same problems again
     problems += _check_numbers(algorithm, nranks, root)
     schedule = build_schedule(algorithm, nranks=nranks, root=root)
     contents = contents_before(schedule)
@@ -136,7 +136,7 @@ def _check_sizes(algorithm: Algorithm, nranks: int, nchunks: int) -> list[str]:
     each = nchunks // inputs
     for input_bytes in _CHECKED_INPUT_BYTES:
         wanted = 0 if algorithm.op is CollectiveOp.BARRIER else input_bytes
-        sizes: list[Any] = [  # because the code of a package may return anything
+        sizes: list[Any] = [  # the code of a plug-in may return anything
             algorithm.chunk_bytes(chunk, nranks=nranks, input_bytes=input_bytes)
             for chunk in range(nchunks)
         ]

@@ -49,7 +49,7 @@ def even_splits(input_bytes: int, *, nranks: int, position: int) -> Splits:
 
 
 def mean_bytes(rows: Iterable[Splits]) -> int:
-    """Return the mean size of all members' send buffers, rounded up: the size S."""
+    """Return the mean size of all members' send buffers, rounded up."""
     totals = [sum(row.sent_bytes) for row in rows]
     return -(-sum(totals) // len(totals))
 

@@ -144,7 +144,7 @@ class DirectScatter(_Rooted):
 
 @dataclass(frozen=True, slots=True)
 class DirectSendReceive(_Direct, OneBufferPerRank):
-    """A send to the next position by every position, like sendrecv in nccl-tests."""
+    """Every position sends to the next position, like sendrecv in nccl-tests."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.SEND_RECV
     turns: ClassVar[int | None] = None

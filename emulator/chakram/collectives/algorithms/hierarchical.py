@@ -143,11 +143,11 @@ class HierarchicalAllReduce(PairedGenerator, Parted):
 class PxnAllToAll(PairedGenerator, OnePartPerPair):
     """An all_to_all over PXN: data for rail i of other nodes leaves from local rail i.
 
-    Each position first hands its data to the local position on the destination's rail.
-    That position then sends one message per destination, with the parts of all sources
-    of its node. No message changes rails in the fabric. There are M times fewer
-    messages between nodes, each M times larger. Step 0 starts with the data for the
-    next node.
+    Each position first sends its data to the local *rail keeper*: the position on the
+    destination's rail. The keeper then sends one message per destination, with the
+    parts of all sources of its node. No message changes rails in the fabric. There are
+    M times fewer messages between nodes, each M times larger. Step 0 starts with the
+    data for the next node.
     """
 
     name: str = "pxn"
@@ -209,7 +209,7 @@ def _within(nodes: Nodes, src: int, dst: int) -> Transfer:
 
 
 def _crossing(nodes: Nodes, keeper: int, dst: int) -> Transfer:
-    """Return the message for *dst* with the parts of the keeper's whole node."""
+    """Return the keeper's message to *dst*, with the parts of its whole node."""
     sources = nodes.members(nodes.node(keeper))
     first, *further = (source * nodes.nranks + dst for source in sources)
     return Transfer(step=1, src=keeper, dst=dst, chunk=first, further=tuple(further))

@@ -132,7 +132,7 @@ class Execution:
             self._do(index)
             for earlier in (*before[index], *([] if left[index] else [index])):
                 left[earlier] -= 1
-                if left[earlier] <= 0:  # no remaining action needs it
+                if left[earlier] <= 0:  # no longer needed
                     del self._causes[earlier], self._received[earlier]
             for following in releases[index]:
                 waits[following] -= 1
@@ -190,7 +190,7 @@ class Execution:
         root: int,
         nparts: int,
     ) -> ListedAlgorithm:
-        """Return the messages as a list, each in a later step than those it awaits.
+        """Return the messages as a list, each in a later step than its dependencies.
 
         Args:
             contents: Content of each message. This method sets step and dependencies.

@@ -43,7 +43,7 @@ class ListedTransfer:
     """One message of a listed algorithm.
 
     Attributes:
-        step: Step number, greater than that of any transfer that it waits for.
+        step: Step number, greater than the step of any transfer in *after*.
         src: Position that sends it.
         dst: Position that receives it.
         channel: Index of the queue pair between the two positions.
@@ -204,7 +204,7 @@ def listed_from(
         rank_schedule(algorithm, position=position, nranks=nranks, root=root)
         for position in range(nranks)
     ]
-    # The sends of a position have the same order in both.
+    # ``transfers`` and ``share.sends`` have the sends of a position in the same order.
     turns = [iter(share.sends) for share in shares]
     sent = [(each, next(turns[each.src])) for each in transfers]
     places = {
@@ -245,8 +245,8 @@ def check_listed(
 ) -> list[str]:
     """Return the formal errors of a list from an external source.
 
-    This does not check that the list implements its collective. The program that
-    created the list has done so.
+    This function does not check that the list implements its collective. The program
+    that created the list has checked that.
     """
     problems: list[str] = []
     for place, transfer in enumerate(transfers):
