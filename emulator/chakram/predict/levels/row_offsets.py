@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from array import array
-from typing import cast
+from typing import Literal, cast
 
 _LARGE = 1 << 20
 """Numbers from which an array has separate memory."""
@@ -162,7 +162,7 @@ WHERE = 3
 """Row length."""
 
 
-def large_array(typecode: str, count: int) -> array[int]:
+def large_array(typecode: Literal["q", "Q"], count: int) -> array[int]:
     """Return *count* zeros of 8 bytes in separate memory.
 
     Huge pages avoid TLB misses, and memory is used from the first access only.
@@ -170,7 +170,8 @@ def large_array(typecode: str, count: int) -> array[int]:
     memory = mmap.mmap(-1, 8 * count)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
-    return cast("array[int]", memoryview(memory).cast(typecode))  # type: ignore[call-overload]
+    # Compiled code uses both through the buffer protocol.
+    return cast("array[int]", memoryview(memory).cast(typecode))
 
 
 def grown(old: array[int], needed: int) -> array[int]:

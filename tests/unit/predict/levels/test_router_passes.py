@@ -138,9 +138,10 @@ def test_passes_have_the_ends_of_single_events(seed: int, nranks: int) -> None:
     assert passes.events < events.events
 
 
-def leaf_spine(**changes: object) -> LevelNetwork:
-    kind = {"host_rate_bps": 10 * GBIT, "uplink_rate_bps": 10 * GBIT}
-    return network_of(clos(8, 4, 8, **(kind | changes)))[0]  # type: ignore[arg-type]
+def leaf_spine(
+    *, host_rate_bps: int | None = 10 * GBIT, uplink_rate_bps: int = 10 * GBIT
+) -> LevelNetwork:
+    return network_of(clos(8, 4, 8, host_rate_bps, uplink_rate_bps))[0]
 
 
 @pytest.mark.parametrize(
