@@ -36,8 +36,8 @@ def errors_text(errors: float | None) -> str:
 
 
 def percent_text(share: float | None, sign: str = "") -> str:
-    """Return a fraction as a percentage with one decimal digit."""
-    return MISSING if share is None else f"{100 * share:{sign}.1f}"
+    """Return a fraction as a percentage with one decimal digit, without -0.0."""
+    return MISSING if share is None else f"{100 * share:{sign}z.1f}"
 
 
 def variation_text(cv: float | None) -> str:
