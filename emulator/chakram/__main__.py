@@ -38,6 +38,8 @@ def main() -> int:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # The search for Pydantic plugins reads the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from chakram.cli import main as run
     from chakram.cli.common.standard_streams import outlive_readers
 

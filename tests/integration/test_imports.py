@@ -217,6 +217,21 @@ def test_garbage_collection_starts_late_in_commands() -> None:
     assert f"looks at {GARBAGE_THRESHOLD}" in imported_by(script)
 
 
+def test_command_skips_pydantic_plugins() -> None:
+    read = imported_by(
+        "import sys, importlib.metadata as metadata\n"
+        "def distributions(**_):\n"
+        "    sys.modules['all packages'] = metadata\n"
+        "    return iter(())\n"
+        "metadata.distributions = distributions\n"
+        "from chakram.__main__ import main\n"
+        f"sys.argv = ['chakram', 'plan', {QUICKSTART!r}]\n"
+        "main()"
+    )
+    assert "chakram.preparation.planning" in read
+    assert "all packages" not in read
+
+
 def test_experiment_validators_are_built_on_first_use() -> None:
     built = imported_by(
         "import sys, chakram.config.experiment\n"
