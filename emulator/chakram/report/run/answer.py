@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from chakram.analysis.cause_ranking import LEAST_SAVING, CauseClass
 from chakram.analysis.charged_causes import LEAST_SHARE
@@ -157,13 +157,13 @@ def _verdict(
             "the rows that are marked with *."
         )
     if isinstance(data.why, str):
-        yield Markup("Where its time went is unknown: {}.").format(data.why)
+        yield Markup("Where its time went is unknown: {}.").format(_code(data.why))
         return
     if longest is None:
         return
     if verified.verdict is None:
         text = "Whether there was a fault was not tested: {}."
-        yield Markup(text).format(verified.reason)
+        yield Markup(text).format(_code(verified.reason or ""))
         if charged:
             text = "Most of the lost time is charged to {}."
             yield Markup(text).format(charged[0][0].rpartition(": ")[0])
@@ -187,6 +187,11 @@ def _verdict(
         text = "{}, it would take {} less."
         remedy = each.suspect.remedy.replace("that port", each.suspect.place)
         yield Markup(text).format(_capitalized(remedy), each.saving)
+
+
+def _code(text: str) -> Markup:
+    """Return a text in which words between backticks are shown as code."""
+    return Markup(re.sub("`(.+?)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _doubt(data: RunData, verdict: Verdict | None = None) -> Iterator[Markup]:

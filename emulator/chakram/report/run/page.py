@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bokeh.models import Range1d
 
 from chakram.analysis.run_causes import why_document
-from chakram.console.number_format import MISSING
+from chakram.console.number_format import MISSING, counted_text
 from chakram.console.summary_document import summary_document
 from chakram.diagnosis.verified import Say, Verified
 from chakram.foundation.units import about_size
@@ -121,7 +121,8 @@ def lead_of(data: RunData) -> str:
     manifest = data.manifest
     texts = [
         manifest.fabric or manifest.world,
-        f"{len(data.summary.ranks)} ranks, {manifest.measured} measured iterations "
+        f"{counted_text(len(data.summary.ranks), 'rank')}, "
+        f"{counted_text(manifest.measured, 'measured iteration')} "
         f"after {manifest.warmup} of warm-up",
         *notes_of(data),
         f"{manifest.started_at[:16].replace('T', ' ')} UTC",

@@ -79,8 +79,9 @@ def test_untested_run_has_neither_a_fault_nor_none(data: RunData) -> None:
     found = answer(data, report_rows(data))
     assert found.verdict == (
         "One iteration takes <b>750.0 us</b>; its collectives take 25.7 % longer than "
-        "simulated. Whether there was a fault was not tested: `chakram why` tests "
-        "causes. Most of the lost time is charged to <b>Own port at ranks 6, 2</b>."
+        "simulated. Whether there was a fault was not tested: "
+        "<code>chakram why</code> tests causes. Most of the lost time is charged to "
+        "<b>Own port at ranks 6, 2</b>."
     )
     assert found.status == "complete"
     assert found.heading == "Where time was lost"
