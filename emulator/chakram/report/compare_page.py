@@ -16,7 +16,8 @@ from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import page
 from chakram.report.blocks import Table, facts, table
 from chakram.report.columns import percentiles
-from chakram.report.plots import WHOLE, Curve, curves
+from chakram.report.figure_elements import WHOLE
+from chakram.report.plots import Curve, curves
 from chakram.report.run import bandwidth_and_fct
 from chakram.report.run.data import RunData
 from chakram.report.run.page import notes_of, raw_files, title_of, warnings_of

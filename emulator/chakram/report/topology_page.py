@@ -9,7 +9,7 @@ from bokeh import models
 
 from chakram.console.summary_document import fabric_document
 from chakram.foundation.units import about_size, format_rate, format_time
-from chakram.report import plots
+from chakram.report import figure_elements
 from chakram.report.blocks import facts, table
 from chakram.report.page import Plot, Section, render_page
 from chakram.report.palette import GRAY, SERIES
@@ -63,12 +63,12 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         )
         for ends, links in drawing.lines.items()
     }
-    plot = plots.new_figure(
+    plot = figure_elements.new_figure(
         name="topology",
         title="Topology; color: bytes of a link, both directions"
         if loads
         else "Topology; color: rate of a link",
-        least=max(440, min(plots.WHOLE, 60 * max(map(len, drawing.tiers)))),
+        least=max(440, min(figure_elements.WHOLE, 60 * max(map(len, drawing.tiers)))),
         height=120 + 110 * ntiers,
         x_range=models.Range1d(-0.02, 1.02),
         y_range=models.Range1d(-0.5, ntiers - 0.5),
@@ -76,7 +76,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
     plot.axis.visible = False
     plot.grid.visible = False
     highest = max((line.bytes / line.links for line in lines.values()), default=0)
-    colors = plots.load_colors(highest or 1)
+    colors = figure_elements.load_colors(highest or 1)
     rates = dict.fromkeys(line.rate_bps for line in lines.values())
     for number, rate in enumerate([None] if highest else rates):
         own = [ends for ends in lines if highest or lines[ends].rate_bps == rate]
@@ -88,7 +88,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
                 "legend_label": "no rate" if rate is None else format_rate(rate),
             }
         )
-        drawn = plots.draw(
+        drawn = figure_elements.draw(
             plot,
             "MultiLine",
             {
@@ -105,11 +105,11 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
             line_width=2 if len(lines) < 200 else 1,
             **look,
         )
-        plots.hover(plot, drawn, "@text")
-    plots.legend_below(plot)
+        figure_elements.hover(plot, drawn, "@text")
+    figure_elements.legend_below(plot)
     _add_nodes(plot, drawing)
     if highest:
-        plots.add_color_bar(plot, colors, "bytes")
+        figure_elements.add_color_bar(plot, colors, "bytes")
     return plot
 
 
@@ -128,7 +128,7 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
         "offset": [-16 if tier else 16 for _, tier in places.values()],
     }
     nodes = models.ColumnDataSource(columns)
-    boxes = plots.draw(
+    boxes = figure_elements.draw(
         plot,
         "Scatter",
         nodes,
@@ -139,15 +139,15 @@ def _add_nodes(plot: figure, drawing: Drawing) -> None:
         fill_color="color",
         line_color="#345",
     )
-    plots.hover(plot, boxes, "@label")
+    figure_elements.hover(plot, boxes, "@label")
     look = {"text_align": "center", "text_baseline": "middle", "text_color": GRAY}
     place = {"x": "x", "y": "y", "text": "shown", "y_offset": "offset"}
-    plots.draw(plot, "Text", nodes, **place, text_font_size="size", **look)
+    figure_elements.draw(plot, "Text", nodes, **place, text_font_size="size", **look)
 
 
 def _label_size(drawing: Drawing, tier: Sequence[str]) -> str | None:
     """Return a font size at which a tier's labels do not overlap, or None."""
-    room = (plots.WHOLE - 120) / len(tier)
+    room = (figure_elements.WHOLE - 120) / len(tier)
     longest = max(len(drawing.labels[node]) for node in tier) + 1
     return next((f"{size}px" for size in (11, 8) if 0.6 * size * longest <= room), None)
 

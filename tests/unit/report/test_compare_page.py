@@ -10,8 +10,8 @@ from bokeh.models import Step
 
 from chakram.analysis.comparison import NOMINAL, Side, times_of
 from chakram.report import compare_page
+from chakram.report.figure_elements import WHOLE
 from chakram.report.page import Answer, Bars, Section, render_page
-from chakram.report.plots import WHOLE
 from chakram.report.run.data import RunData
 from chakram.report.run.rows import ReportRow
 from tests.drawn_plots import (

@@ -15,7 +15,7 @@ from bokeh.models import (
 )
 
 from chakram.chakra.summary.distribution import Distribution, distribution
-from chakram.report import plots
+from chakram.report import figure_elements, plots
 from tests.drawn_plots import data_of, legend_of, renderers, tips_of
 
 
@@ -99,7 +99,7 @@ def test_bars_say_their_numbers_in_their_unit(
     )
     assert (plot.xaxis[0].axis_label or "") == label
     is_written = isinstance(plot.xaxis[0].formatter, CustomJSTickFormatter)
-    assert is_written == (unit in plots.TICKS)
+    assert is_written == (unit in figure_elements.TICKS)
     assert plot.x_range.start == 0
     # The first name stands on top; a category axis counts from below.
     assert plot.y_range.factors == ["two", "one"]

@@ -23,10 +23,9 @@ from bokeh.models import (
     VBar,
 )
 
+from chakram.report.figure_elements import HALF, WHOLE
 from chakram.report.palette import GRAY
 from chakram.report.plots import (
-    HALF,
-    WHOLE,
     Curve,
     curves,
     heat_map,

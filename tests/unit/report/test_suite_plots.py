@@ -15,8 +15,8 @@ from bokeh.models import (
     Text,
 )
 
+from chakram.report.figure_elements import HALF, WHOLE
 from chakram.report.palette import GRAY
-from chakram.report.plots import HALF, WHOLE
 from chakram.report.sweep.figures import (
     CellValue,
     Change,

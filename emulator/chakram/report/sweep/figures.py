@@ -13,7 +13,7 @@ from bokeh.palettes import RdYlBu11, Viridis256
 
 from chakram.console.number_format import percent_text
 from chakram.foundation.units import about_size, format_rate, format_time
-from chakram.report import plots
+from chakram.report import figure_elements, plots
 from chakram.report.page import NO_BANDWIDTHS, Absent, Parts, Plot, section
 from chakram.report.palette import BLUE, GRAY
 from chakram.report.run.bandwidth_and_fct import BANDWIDTH
@@ -95,7 +95,9 @@ def bandwidth(suite: SuiteData) -> Parts:
         look = {
             "name": "busbw" if number == 0 else f"busbw-{number + 1}",
             "title": f"Case {case}" if case else "Bus bandwidth against S",
-            "width": plots.WHOLE if len(by_case) == 1 else plots.HALF,
+            "width": figure_elements.WHOLE
+            if len(by_case) == 1
+            else figure_elements.HALF,
         }
         chosen = {line: _curve(lines[line]) for line in lines if line in drawn}
         plot = plots.curves(chosen, **{**BANDWIDTH, **look})
@@ -303,10 +305,10 @@ def grid(
     colors = models.LinearColorMapper(palette=palette, low=low, high=high or 1)
     longest = max(map(len, columns), default=0)
     turned = 5 * longest if longest > _SHORTEST_LABELS else 0
-    plot = plots.new_figure(
+    plot = figure_elements.new_figure(
         name=name,
         title=title,
-        width=plots.HALF if len(columns) <= 8 else plots.WHOLE,
+        width=figure_elements.HALF if len(columns) <= 8 else figure_elements.WHOLE,
         height=160 + 34 * len(rows) + turned,
         tools="save",
         x_range=models.FactorRange(*columns),
@@ -331,14 +333,16 @@ def grid(
     fill = {"field": "value", "transform": colors}
     look: dict[str, Any] = {"width": 0.97, "height": 0.95, "line_color": None}
     place = {"x": "x", "y": "y"}
-    drawn = plots.draw(plot, "Rect", source, **place, fill_color=fill, **look)
+    drawn = figure_elements.draw(plot, "Rect", source, **place, fill_color=fill, **look)
     if len(columns) <= 16:
         size = "12px" if len(columns) <= 6 else "10px"
         look = {"text_align": "center", "text_baseline": "middle", "text_color": "ink"}
         place |= {"text": "text", "text_font_size": size}
-        plots.draw(plot, "Text", source, **place, **look)
-    plots.hover(plot, drawn)
-    plots.add_color_bar(plot, colors, unit, "" if unit in plots.TICKS else unit)
+        figure_elements.draw(plot, "Text", source, **place, **look)
+    figure_elements.hover(plot, drawn)
+    figure_elements.add_color_bar(
+        plot, colors, unit, "" if unit in figure_elements.TICKS else unit
+    )
     return plot
 
 
@@ -352,7 +356,7 @@ def _ink(value: float, low: float, high: float, *, two_sided: bool) -> str:
 def _points(cells: Sequence[str], **look: Any) -> figure:
     """Return an empty figure with a row per cell and a line at zero."""
     rows = models.FactorRange(*reversed(cells))
-    plot = plots.new_figure(y_range=rows, **look)
+    plot = figure_elements.new_figure(y_range=rows, **look)
     plot.add_layout(models.Span(location=0, dimension="height", line_color=GRAY))
     plot.ygrid.visible = False
     return plot
@@ -380,11 +384,15 @@ def changes(found: Sequence[Change], *, name: str, title: str) -> figure:
         }
         source = models.ColumnDataSource(columns)
         ends = {"x0": "low", "x1": "high", "y0": "y", "y1": "y"}
-        plots.draw(plot, "Segment", source, **ends, line_width=2, line_color=color)
+        figure_elements.draw(
+            plot, "Segment", source, **ends, line_width=2, line_color=color
+        )
         point: dict[str, Any] = {"x": "percent", "y": "y", "size": 8, "color": color}
-        drawn = plots.draw(plot, "Scatter", source, legend_label=what, **point)
-        plots.hover(plot, drawn)
-    plots.legend_below(plot)
+        drawn = figure_elements.draw(
+            plot, "Scatter", source, legend_label=what, **point
+        )
+        figure_elements.hover(plot, drawn)
+    figure_elements.legend_below(plot)
     plot.legend.visible = True
     return plot
 
@@ -412,5 +420,5 @@ def spread_plot(
         "tip": [tip for _, _, tip in points],
     }
     look = {"x": "percent", "y": "y", "size": 8, "fill_alpha": 0.5, "color": BLUE}
-    plots.hover(plot, plots.draw(plot, "Scatter", source, **look))
+    figure_elements.hover(plot, figure_elements.draw(plot, "Scatter", source, **look))
     return plot
