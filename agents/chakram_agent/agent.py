@@ -145,12 +145,12 @@ class Agent:
         pin: Whether to pin each shard to one core.
         traffic_lease_ns: Longest time without a heartbeat while there is traffic.
         idle_lease_ns: Longest time without a controller; None: unlimited.
-        abandoned: Set when there was no controller for that time.
+        abandoned: Event that the agent sets after *idle_lease_ns* without a controller.
         metrics: Endpoint that gets the counters once a second. If it is None, only the
             controller gets them.
         stalls: Meter for stalls of the event loop.
         ended_session: Name of the last session that ended. Empty if none has ended.
-        ended_reason: Why that session ended.
+        ended_reason: Why *ended_session* ended.
     """
 
     policy: Policy
@@ -184,7 +184,7 @@ class Agent:
             tell=self._tell,
         )
 
-    # ---- requests of the controller --------------------------------------------------
+    # ---- requests from the controller ------------------------------------------------
 
     async def attach(self, session: str, controller: str) -> Session:
         """Open a session for a controller.
@@ -204,7 +204,7 @@ class Agent:
         return self._session
 
     def heartbeat(self, session: str, jobs: Sequence[str] = ()) -> None:
-        """Record a heartbeat of the controller, with the only jobs that may begin.
+        """Record a controller heartbeat, which names the only jobs that may begin.
 
         Raises:
             AgentError: If the session has ended.
@@ -258,7 +258,7 @@ class Agent:
         return Bindings(bound=tuple(self._shards.bound))
 
     async def connect(self, session: str, peers: Peers) -> None:
-        """Connect the queue pairs whose ends are on RDMA NICs.
+        """Connect the queue pairs that have an end on an RDMA NIC.
 
         Raises:
             ChakramError: If there is no prepared plan, or a queue pair cannot be
@@ -279,7 +279,7 @@ class Agent:
             )
 
     def arm(self, session: str, start_ns: int, jobs: Sequence[str] = ()) -> None:
-        """Schedule the start of these jobs, by default of all, at *start_ns*.
+        """Schedule the start of *jobs*, or of all jobs if empty, at *start_ns*.
 
         Raises:
             AgentError: If *start_ns* is in the past or too far in the future.
@@ -321,8 +321,9 @@ class Agent:
             if not self._shards.renew_lease(now_ns):
                 self._dispatch(events.Abort(reason=LEASE_SENTENCE))
             if now_ns - before_ns > LOOP_STALL_NS and not has_waited:
-                # Heartbeats may be queued, so handle them before deadlines. On a host
-                # with many stalls, this must not postpone deadlines forever.
+                # Heartbeats may be queued, so handle them before deadlines. Skip the
+                # deadlines only once in a row, because many stalls could otherwise
+                # postpone them forever.
                 has_waited = True
                 continue
             has_waited = False
@@ -412,7 +413,7 @@ class Agent:
         self._shards.start(plan)
 
     def _tell_host(self) -> None:
-        """Report the counters of this host since the start of the shards."""
+        """Report the increase of the host counters since the start of the shards."""
         if self._plan is not None:
             counts = grown(self._host_counters, read_host_counters(self._plan.ports))
             counted = tuple(counts.items())
@@ -437,7 +438,7 @@ class Agent:
         if self._shards.are_running() or self.metrics is not None:
             counters = self._shards.counters()
             if self.metrics is not None:
-                # Counters for Prometheus must not restart at 0, so add up all runs.
+                # Prometheus counters must not restart at 0, so add up all runs.
                 totals = self.metering.totals()
                 self.metrics.update(counters, self.metering.rows(), totals=totals)
             self._tell(counters)

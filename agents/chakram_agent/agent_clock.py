@@ -1,8 +1,8 @@
-"""The clock of the whole agent, in nanoseconds: that of the host, or a wrong one.
+"""The agent's clock in nanoseconds: the host's clock, or a wrong clock for tests.
 
 Tests set ``CHAKRAM_TEST_CLOCK`` to ``OFFSET_S,PPM`` or ``OFFSET_S,PPM,STEP_S,AFTER_S``.
-The clock is then ahead by the offset, runs faster by so many parts per million, and
-jumps by the step after so many seconds.
+The agent's clock is then ahead of the host's clock by ``OFFSET_S``, and runs faster by
+``PPM`` parts per million. It jumps by ``STEP_S`` after ``AFTER_S`` seconds.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from chakram.control.host_clock import host_clock
 
 TEST_CLOCK = "CHAKRAM_TEST_CLOCK"
 _BEGAN = "CHAKRAM_TEST_CLOCK_BEGAN"
-"""Time of the host's clock at which the agent began, for its data-plane processes."""
+"""Environment variable with the time of the host's clock at which the agent began. The
+data-plane processes inherit it."""
 
 
 def wrong_clock(
     text: str, began_ns: int, now_ns: Callable[[], int] = time.monotonic_ns
 ) -> Callable[[], int]:
-    """Return a clock that is wrong as *text* describes.
+    """Return a clock with the errors that *text* specifies.
 
     Args:
         text: Value of ``CHAKRAM_TEST_CLOCK``.
-        began_ns: Time at which drift and the time until the step begin.
-        now_ns: The right clock.
+        began_ns: Time of the right clock at which the drift and the delay of the step
+            begin.
+        now_ns: Function that returns the time of the right clock.
     """
     offset_s, ppm, step_s, after_s = (*map(float, text.split(",")), 0.0, 0.0)[:4]
     offset_ns, step_ns = round(offset_s * 1e9), round(step_s * 1e9)

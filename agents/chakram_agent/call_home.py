@@ -1,4 +1,4 @@
-"""The agent's side of call home: it connects to its controller and waits for calls."""
+"""Call home: the agent connects to its controller and waits for calls."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _CONNECT_TIMEOUT_S = 5.0
 _ENROLL_TIMEOUT_S = 60.0
 """Longest time to reach the controller for the first time."""
 _REFUSED_TIMEOUT_S = 5.0
-"""The same if a repetition does not help: if the host of the controller refuses
-connections, the controller has ended, because it listens before it starts agents. If a
-certificate is not valid, the clock of this host is wrong."""
+"""Longest time to retry after failures that retries rarely fix. If the controller's
+host refuses connections, the controller has ended, because it listens before it starts
+agents. If a certificate is not valid, the clock of this host is wrong."""
 _SHUTDOWN_TIMEOUT_S = 1.0
 """Longest time to wait for the end of a connection to a controller that hangs."""
 _PAUSE_S = 0.2
@@ -62,7 +62,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _LOG_EVERY_S = 0.2
 _MOST_LINES = 100
 _LONGEST_LINE_BYTES = 500
-"""A hundred such lines fit into a message."""
+"""Limit on the length of a log line. A hundred such lines fit into a message."""
 
 _LAUNCHER_VARIABLES = (
     ("SLURM_JOB_ID", "slurm job"),
@@ -70,7 +70,8 @@ _LAUNCHER_VARIABLES = (
     ("JOB_COMPLETION_INDEX", "kubernetes index"),
     ("SSH_CONNECTION", "ssh from"),
 )
-"""Environment variables that identify the launcher of a process, and its name."""
+"""Environment variables that identify the launcher of a process, each with the
+launcher's name."""
 
 
 def launcher_of_process() -> str:
@@ -90,7 +91,8 @@ def controllers_of(token: TokenFile) -> list[str]:
     """Return the addresses of the controller, the most likely one first."""
     if not token.launcher_port:
         return list(token.controllers)
-    # Slurm comes first: its nodes may pass on an old connection of ssh.
+    # Slurm comes first, because its nodes may pass on the variable of an old SSH
+    # connection.
     told = [
         os.environ.get("SLURM_LAUNCH_NODE_IPADDR", ""),
         os.environ.get("SSH_CONNECTION", "").partition(" ")[0],
@@ -109,14 +111,14 @@ class LogLines(logging.Handler):
         self._dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line, or count it if there are too many."""
+        """Keep a line, or count it as dropped if there are too many lines."""
         if len(self._lines) >= _MOST_LINES:
             self._dropped += 1
         else:
             self._lines.append(clipped(self.format(record), _LONGEST_LINE_BYTES))
 
     def take(self) -> str:
-        """Return the lines so far, and forget them."""
+        """Return the lines so far and discard them."""
         # Other threads may append meanwhile.
         lines = [self._lines.popleft() for _ in range(len(self._lines))]
         if self._dropped:
@@ -130,11 +132,11 @@ class CallHome:
     """Connections of an agent to the controller of its run.
 
     Attributes:
-        token: Content of the token file. Without a name, the agent uses that of its
-            host.
+        token: Content of the token file. If it contains no name, the agent uses the
+            name of its host.
         inner: Path of the Unix socket on which the agent serves calls.
-        end: Called if the controller ends the agent, with the reason.
-        controllers: Addresses of the controller. The one that has worked last is first.
+        end: Function that is called with the reason if the controller ends the agent.
+        controllers: Addresses of the controller. The address that worked last is first.
     """
 
     token: TokenFile
@@ -154,7 +156,7 @@ class CallHome:
         self._name = self.token.name or name_of_host()
 
     async def enroll(self) -> None:
-        """Get a certificate.
+        """Get a certificate from the controller.
 
         Raises:
             AgentError: If the controller cannot be reached or refuses this agent.
@@ -197,16 +199,17 @@ class CallHome:
         self._use(welcome.certificate)
 
     def _use(self, certificate: bytes) -> None:
-        """Use a certificate for new connections, and renew it in time."""
+        """Use a certificate for new connections, and schedule its renewal."""
         pair = certificate, self._key
         self._context = client_context(self.token.authority, pair)
         self._renew_at_s = time.monotonic() + _RENEW_AFTER_S
 
     async def stay(self, seen: Callable[[], None]) -> None:
-        """Keep the connections until canceled.
+        """Keep the connections to the controller open until canceled.
 
         Args:
-            seen: Called every second while the controller is connected.
+            seen: Function that is called every second while the controller is
+                connected.
         """
         self._seen = seen
         logging.getLogger().addHandler(self._log)
@@ -232,7 +235,7 @@ class CallHome:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _commands(self) -> None:
-        """Wait for the calls of one connection, and pass them to the agent."""
+        """Wait for calls on one connection, and pass them to the agent."""
         hello = self._hello()
         hello.commands = True
         (reader, writer), _ = await self._connect(hello, self._context)
@@ -250,7 +253,7 @@ class CallHome:
             await close(writer)
 
     async def _control(self) -> None:
-        """Answer pings, renew the certificate, and end if the controller orders it."""
+        """Answer pings, renew the certificate, and end the agent on request."""
         hello = self._hello()
         hello.control = True
         (reader, writer), _ = await self._connect(hello, self._context)
@@ -268,7 +271,7 @@ class CallHome:
                 elif order.HasField("certificate"):
                     self._use(order.certificate)
                 elif order.HasField("end"):
-                    # The connection remains for the last lines of the log.
+                    # Keep the connection open for the last lines of the log.
                     self.end(order.end)
         finally:
             self._send_log(writer)
@@ -278,7 +281,7 @@ class CallHome:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask_for_renewal(self, writer: asyncio.StreamWriter) -> None:
-        # A certificate that was due on an earlier connection is renewed on this one.
+        # Request a renewal on this connection even if it was due on an earlier one.
         while True:
             await asyncio.sleep(max(0, self._renew_at_s - time.monotonic()))
             self._key, request = new_key_and_request()
@@ -311,7 +314,8 @@ class CallHome:
 
         Raises:
             ChakramError: If the controller refuses.
-            OSError: If it cannot be reached at any address: the most telling error.
+            OSError: If the controller cannot be reached at any address. This is the
+                most informative of the errors.
         """
         failures: list[OSError] = []
         for controller in tuple(self.controllers):
@@ -358,10 +362,11 @@ class CallHome:
 
 
 def _rank_of_failure(error: OSError) -> int:
-    """Return how telling a failure is; 0: it explains failures at other addresses.
+    """Return the rank of a failure. The most informative failure has the lowest rank.
 
-    A controller may have addresses that lead nowhere, or to another host. A refused
-    connection is the reason only if there is no other.
+    An invalid certificate explains failures at other addresses, too. A controller may
+    have addresses that lead nowhere, or to another host. A refused connection is
+    therefore the reason only if there is no other failure.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return 0

@@ -99,13 +99,13 @@ def _add_options(add: Callable[..., object]) -> None:
         "--controller",
         action="append",
         metavar="HOST:PORT",
-        help="address of the controller; may be repeated (default: those in the token "
-        "file)",
+        help="address of the controller; may be repeated (default: the "
+        "addresses in the token file)",
     )
     add(
         "--name",
-        help="name of this host in the inventory (default: that in the token file, or "
-        "the host name)",
+        help="name of this host in the inventory (default: the name in the token "
+        "file, or the host name)",
     )
     add(
         "--tls-ca",
@@ -142,8 +142,8 @@ def _add_options(add: Callable[..., object]) -> None:
         type=int,
         choices=range(-20, 20),
         metavar="N",
-        help="niceness of the agent and its data-plane processes, -20 to 19, and of "
-        "its session if it leads one; below 0, they take precedence over other "
+        help="niceness of the agent, its data-plane processes and the session that it "
+        "leads, if any, from -20 to 19; below 0, they take precedence over other "
         "processes of this host, including a controller with a higher niceness "
         "(default: inherited)",
     )
@@ -203,9 +203,9 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
         home=home,
         insecure=arguments.insecure,
         pin=arguments.pin,
-        # If the agent dies with the controller, which is on the same host, a longer
-        # lease is safe. It is also necessary: on a lab's host, shards and switches may
-        # use all cores and delay the controller's heartbeats.
+        # A longer lease is safe if the agent dies with the controller, which is on the
+        # same host. A longer lease is also necessary: on a lab's host, shards and
+        # switches may use all cores and delay the controller's heartbeats.
         traffic_lease_ns=(
             QUIET_LEASE_NS
             if arguments.die_with_parent and home is None
@@ -227,7 +227,7 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
 
 
 def _token_of(arguments: argparse.Namespace) -> TokenFile | None:
-    """Return the token file with the changes of other options, or None without one.
+    """Return the token file as changed by other options, or None if there is no file.
 
     Raises:
         ConfigError: If options contradict each other, or the token file is invalid.
@@ -247,7 +247,7 @@ def _token_of(arguments: argparse.Namespace) -> TokenFile | None:
                 "cannot be combined with --token-file: the agent does not listen",
                 "remove one of them",
             )
-    # Imported on demand, because only a launched agent has a token.
+    # Import on demand, because only a launched agent has a token.
     from chakram.control.call_home.token_file import (
         MAX_TOKEN_FILE_BYTES,
         parse_token_file,
@@ -290,7 +290,8 @@ def apply_niceness(nice: int) -> None:
         try:
             set_niceness(os.getpid(), nice)
         except BlockingIOError:
-            # The kernel lets all users except root set one session per 0.1 s.
+            # Unless the user is root, the kernel accepts one change of a session's
+            # niceness per 0.1 s.
             if time.monotonic() > ends_s:
                 log.warning("--nice: the niceness of the session was not set")
                 return
@@ -312,7 +313,7 @@ async def run(
 
     Raises:
         ConfigError: If *metrics* is not a valid address.
-        EnvironmentProblem: If the endpoint of metrics cannot listen at this address.
+        EnvironmentProblem: If the metrics endpoint cannot listen at this address.
     """
     import asyncio
 
@@ -330,7 +331,7 @@ async def run(
     with ExitStack() as stack:
         served = None
         if metrics is not None:
-            # Imported on demand, because only an agent that serves metrics needs it.
+            # Import on demand, because only an agent that serves metrics needs it.
             from chakram_agent.metrics_endpoint import AgentMetrics
 
             served = AgentMetrics(metrics)
@@ -362,7 +363,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if parsed.listen is None and options.home is None:
             prepare_root(state_root())
         server = fork_server()
-        # Imported after the fork. Shards do not need it, and a fork breaks gRPC.
+        # Import after the fork. Shards do not need ``asyncio``, and a fork breaks gRPC.
         import asyncio
 
         with suppress(KeyboardInterrupt):

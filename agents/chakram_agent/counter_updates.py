@@ -35,8 +35,8 @@ from chakram_agent.shared_counters import SharedCounters
 LOOKED_AT_PER_BIN = 512
 ROWS_PER_BIN = 64
 TURNS_PER_BIN = 8
-"""Number of turns per sample bin. They divide the work, because the shard handles no
-packets in the few microseconds that a sample takes."""
+"""Number of turns per sample bin. The turns divide the work, because the shard handles
+no packets in the few microseconds that a sample takes."""
 
 
 class Sampler(samples.Sampler):
@@ -45,12 +45,12 @@ class Sampler(samples.Sampler):
     Args:
         plane: The data plane.
         plan: The part of the plan that this shard executes.
-        bin_ns: Time between two samples. With 0, there are only samples at the end.
+        bin_ns: Time between two samples. If 0, there are samples only at the end.
     """
 
     def __init__(self, plane: DataPlane, plan: AgentPlan, *, bin_ns: int) -> None:
         (shard,) = plan.shard_numbers()
-        # A NIC sends the packets of its ports itself.
+        # Leave out ports on NICs, because a NIC sends the packets itself.
         lines = [line for line in plane.lines if not _is_on_nic(line)]
         super().__init__(
             [line.endpoint for line in lines],
@@ -127,7 +127,8 @@ class Utilization:
 
 
 LONGEST_WAIT_NS = 50_000_000
-"""Longest time for which a process waits for packets, and thus between two looks."""
+"""Longest time for which a process waits for packets, and thus between calls of
+``look``."""
 QUEUE_PAIRS_PER_TURN = 2
 TURNS_PER_PORT = 10
 """Number of turns that together update every port and the load once."""

@@ -38,11 +38,11 @@ from chakram_agent.dataplane.udp_sockets import bound_socket
 #   sockets and outlives the other processes.
 # * If the result is not a valid index, the kernel selects a socket by a hash of
 #   addresses.
-# * If GRO coalesces packets to a batch, the program reads only the first packet. The
+# * If GRO coalesces packets into a batch, the program reads only the first packet. The
 #   plan ensures that all packets of a batch are for one shard
 #   (``chakram.plan.queue_pairs``).
 # * The first socket allows sharing only after it is bound. If another program or run
-#   uses the address, binding therefore fails, like for undivided ports.
+#   uses the address, binding therefore fails, as it does for undivided ports.
 
 _SO_ATTACH_REUSEPORT_CBPF = 51
 
@@ -173,7 +173,7 @@ class DividedPorts:
             raise
 
     def parts(self, shard: int) -> list[pb.PortPart]:
-        """Return the parts of ports that *shard* gets."""
+        """Return the parts of divided ports that belong to *shard*."""
         return [port.part(shard) for port in self._ports if shard in port.shards]
 
     def leave(self, number: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfSession:
-    """A request of the controller that uses the agent."""
+    """Base class of events that belong to the session of a controller."""
 
     session: str
 
@@ -68,7 +68,7 @@ class Reset(_OfSession):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfShard:
-    """An event of one data-plane process."""
+    """Base class of events from one data-plane process."""
 
     shard: int
 

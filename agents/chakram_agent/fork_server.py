@@ -7,10 +7,11 @@ If it ends, the agent starts another one as a new interpreter
 (``python -m chakram_agent.fork_server``).
 
 A request names the shard and its core, with descriptors (SCM_RIGHTS) for the shard. The
-first one is the *status socket*. The fork server sends it the process ID, or a negative
-error number, and later the exit code. It kills the shard as soon as the agent closes
-its end or shuts it down for sending. Only the parent of a process can signal it without
-the risk that another process already has its ID.
+first descriptor is the *status socket*. The fork server sends the process ID, or a
+negative error number, on this socket, and later the exit code. It kills the shard as
+soon as the agent closes its end of the socket or shuts that end down for sending. Only
+the parent of a process can signal it without the risk that another process already has
+its ID.
 
 The kernel kills the fork server with the agent, and the shards with the fork server.
 """
@@ -38,7 +39,7 @@ from chakram_agent.shard import run_shard
 STATUS = struct.Struct("=i")
 """A number on the status socket."""
 MOST_DESCRIPTORS = 250
-"""Descriptors of a message. The kernel accepts 253 (SCM_MAX_FD in net/scm.h)."""
+"""Descriptors per message. The kernel accepts 253 (SCM_MAX_FD in net/scm.h)."""
 _REQUEST_BYTES = 65536
 _NAME = "chakram-forksrv"
 
@@ -56,14 +57,14 @@ def encode_request(
 
 
 def describe_exit(code: int) -> str:
-    """Return a phrase about a process that ended with *code*, negative for signals."""
+    """Return a phrase about how a process ended. A negative *code* means a signal."""
     if code < 0:
         return f"was killed by signal {-code}"
     return f"ended with exit code {code}; see the agent's log"
 
 
 class ForkServer:
-    """The agent's handle of a fork server.
+    """The agent's handle to a fork server.
 
     Args:
         pid: Process ID of the fork server, a child of this process.
@@ -77,13 +78,13 @@ class ForkServer:
         requests.setblocking(False)
 
     def request(self, shard: int, core: int | None, descriptors: Sequence[int]) -> None:
-        """Request a shard, which inherits niceness and limits of this process.
+        """Request a shard, which inherits the niceness and limits of this process.
 
         Args:
             shard: Number of the shard.
             core: Core to which the process is pinned. None for any core.
-            descriptors: The status socket, the shard's socket to the agent, its
-                counters and all other descriptors of this process that it inherits.
+            descriptors: Descriptors of this process that the shard gets: the status
+                socket, the socket to the agent, the counters, and then all others.
 
         Raises:
             ConnectionError: If the fork server has ended.
@@ -96,7 +97,7 @@ class ForkServer:
             socket.send_fds(self._requests, [message], sent)
 
     def _share_limits(self) -> None:
-        """Give the fork server what may have changed here since it was forked."""
+        """Copy limits and niceness, which may have changed, to the fork server."""
         with suppress(OSError):  # a lower niceness needs a privilege
             files = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.prlimit(self._pid, resource.RLIMIT_NOFILE, files)
@@ -105,13 +106,13 @@ class ForkServer:
             os.setpriority(os.PRIO_PROCESS, self._pid, nice)
 
     def end(self) -> str:
-        """Kill the fork server with all its shards; return how it ended."""
+        """Kill the fork server and its shards, and return how the fork server ended."""
         if self._exit_code is None:
             self._requests.close()
             self._exit_code = -signal.SIGKILL
             with suppress(ProcessLookupError, ChildProcessError):
                 os.kill(self._pid, signal.SIGKILL)
-                # A fork server that has ended already keeps its status.
+                # A fork server that has already ended keeps its exit status.
                 _, status = os.waitpid(self._pid, 0)
                 self._exit_code = os.waitstatus_to_exitcode(status)
         return f"the process that starts shards {describe_exit(self._exit_code)}"
@@ -121,7 +122,7 @@ def fork_server() -> ForkServer:
     """Fork a fork server. Call this while the process has a single thread."""
     ours, theirs = _socket_pair()
     parent = os.getpid()
-    # Ctrl-C waits until the new process ignores it.
+    # Block Ctrl-C (SIGINT) until the new process ignores it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     pid = os.fork()
     if not pid:
@@ -157,16 +158,16 @@ def spawn_fork_server() -> ForkServer:
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return the agent's end and the fork server's end, whose number is above 2."""
+    """Return the agent's end and the fork server's end, whose descriptor is above 2."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        # The standard streams of an agent may be closed.
+        # The agent's standard streams may be closed, which frees descriptors 0 to 2.
         number = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 3)
     return ours, socket.socket(fileno=number)
 
 
 def _call_and_exit(function: Callable[[], None]) -> NoReturn:
-    """Call a function in a forked process, which does not clean up for its parent."""
+    """Call a function in a forked process, and exit without the parent's cleanup."""
     code = 1
     try:
         function()
@@ -188,7 +189,7 @@ def _serve(requests: socket.socket, parent: int) -> None:
     os.dup2(null, 1)
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number != requests.fileno():
-            with suppress(OSError):  # the descriptor of the folder itself
+            with suppress(OSError):  # the descriptor of ``listdir``
                 os.close(number)
     set_process_name(_NAME)
     # The garbage collector of a shard would otherwise write to all shared pages.
@@ -198,7 +199,7 @@ def _serve(requests: socket.socket, parent: int) -> None:
 
 
 class _Server:
-    """The loop of the fork server."""
+    """Event loop of the fork server."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -226,7 +227,7 @@ class _Server:
                     return
 
     def _take_message(self) -> bool:
-        """Return False if the agent has closed its socket."""
+        """Handle a message, or return False if the agent has closed its socket."""
         message, received, *_ = socket.recv_fds(
             self._requests, _REQUEST_BYTES, MOST_DESCRIPTORS
         )
@@ -234,7 +235,7 @@ class _Server:
             return False
         fields = json.loads(message)
         if not fields["at"]:
-            self._drop_received()  # of a request that the agent could not complete
+            self._drop_received()  # left from an incomplete request
         # The kernel drops descriptors beyond the limit of open files.
         self._received |= dict(zip(fields["numbers"], received, strict=False))
         if fields["at"] + len(fields["numbers"]) == fields["count"]:
@@ -251,7 +252,7 @@ class _Server:
     def _start(
         self, shard: int, core: int | None, status: int, count: int, **_: object
     ) -> None:
-        """Fork a shard, and send its process ID or why there is none."""
+        """Fork a shard, and send its process ID or a negative error number."""
         channel = socket.socket(fileno=self._received.pop(status))
         try:
             if len(self._received) + 1 < count:
@@ -269,7 +270,7 @@ class _Server:
         self._poll.register(channel, select.POLLIN)
 
     def _run_shard(self, shard: int, core: int | None, channel: socket.socket) -> None:
-        """Be a shard, in a forked process."""
+        """Run the shard in the forked process."""
         die_with_parent(self._pid)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -299,7 +300,7 @@ class _Server:
 
     @staticmethod
     def _tell(channel: socket.socket, number: int) -> None:
-        with suppress(ConnectionError):  # the agent waits no longer
+        with suppress(ConnectionError):  # the agent no longer waits
             channel.send(STATUS.pack(number))
 
 

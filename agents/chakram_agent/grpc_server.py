@@ -67,7 +67,7 @@ _CODES: tuple[tuple[type[errors.ChakramError], grpc.StatusCode], ...] = (
 
 
 class AgentService:
-    """Handler of a controller's calls."""
+    """Handler of the gRPC calls from a controller."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -84,7 +84,7 @@ class AgentService:
     ) -> pb.HostPorts:
         """Return the network interfaces of the host."""
         self._agent.saw_controller()
-        # Imported on demand, because it loads a netlink library.
+        # Import on demand, because the module loads a netlink library.
         from chakram_agent.host_ports import host_ports
 
         async with _refusals(context):
@@ -94,7 +94,7 @@ class AgentService:
     async def ClockPing(
         self, request: pb.ClockPingRequest, context: Context
     ) -> pb.ClockPong:
-        """Return the time of the monotonic clock."""
+        """Return the times at which the ping arrived and the reply left."""
         received_ns = monotonic_ns()
         self._agent.saw_controller()
         return pb.ClockPong(received_ns=received_ns, sent_ns=monotonic_ns())
@@ -111,7 +111,7 @@ class AgentService:
     async def Connect(
         self, request: pb.ConnectRequest, context: Context
     ) -> pb.ConnectReply:
-        """Connect the queue pairs whose ends are on RDMA NICs."""
+        """Connect the queue pairs that have an end on an RDMA NIC."""
         async with _refusals(context):
             await self._agent.connect(request.session, decode_request(request))
         return pb.ConnectReply()
@@ -252,12 +252,12 @@ async def serve(
 
     Args:
         options: Listen address, security and limits of the agent.
-        ready: Function that gets the address as soon as controllers can connect. An
-            agent that calls its controller gives it the address of the controller.
+        ready: Function that gets the address as soon as controllers can connect. If the
+            agent calls its controller, this is the address of the controller.
         stop: Event that a signal or a test sets.
-        metrics: Endpoint that gets the counters, too, or None.
-        fork_server: Process that starts the shards, which ends with the agent; None: a
-            new interpreter becomes one for the first shard.
+        metrics: Metrics endpoint that also gets the counters. May be None.
+        fork_server: Process that starts the shards. It ends with the agent. If None,
+            the agent starts one as a new interpreter for the first shard.
 
     Raises:
         ConfigError: If remote hosts could connect without certificates. Also if local
@@ -332,7 +332,7 @@ async def _at_home(
     Raises:
         AgentError: If the controller cannot be reached or refuses the agent.
     """
-    # Imported on demand, because only a launched agent makes keys.
+    # Import on demand, because only a launched agent makes keys.
     from chakram_agent.call_home import CallHome
 
     def end(reason: str) -> None:
@@ -410,7 +410,7 @@ def _host(listen: str) -> str:
 
 
 def _listener(listen: str) -> socket.socket:
-    """Return a socket that listens on ``host:port``. With host ``::``, it accepts IPv4.
+    """Return a socket that listens on ``host:port``. Host ``::`` also accepts IPv4.
 
     Raises:
         PortInUse: If another process listens on the address.
@@ -474,7 +474,7 @@ def _clear_unix_socket(path: str) -> None:
 
 
 def _why_not(listen: str) -> errors.ChakramError:
-    """Return an error that explains why *listen* failed, because gRPC does not."""
+    """Return an error that explains why the agent cannot listen, which gRPC omits."""
     where = f"--listen {listen}"
     if listen.startswith("unix:"):
         return errors.EnvironmentProblem(where, "cannot listen there", _HINT_OF_PATHS)

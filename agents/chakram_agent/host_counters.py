@@ -1,6 +1,6 @@
 """Counters of a host that show what disturbed a run: drops, throttling, stolen time.
 
-Names of counters of an interface begin with the interface: ``ens1f0 rx_dropped``.
+Names of interface counters begin with the interface, as in ``ens1f0 rx_dropped``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIELDS = {2: "rx_errors", 3: "rx_dropped", 4: "rx_fifo", 10: "tx_errors"} | {
     11: "tx_dropped",
     12: "tx_fifo",
 }
-"""Counters of /proc/net/dev, by column without the name."""
+"""Counters in /proc/net/dev, by index of the column after the interface name."""
 
 _NOTABLE = re.compile(
     r"discard|drop|out_of_buffer|pause|pfc|xoff|ecn|cnp|crc|symbol_err|timeout|fifo"
@@ -48,7 +48,7 @@ _TCMSG = struct.Struct("=BxxxiIII")
 
 
 def read_host_counters(ports: Iterable[PortPlan]) -> dict[str, int]:
-    """Return the counters of this host, and of the interfaces of some ports.
+    """Return the counters of this host and of the interfaces that *ports* use.
 
     Counters that cannot be read are absent.
     """
@@ -73,9 +73,10 @@ def read_host_counters(ports: Iterable[PortPlan]) -> dict[str, int]:
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     """Return the increase of counters, and gauges (``cpu_*_khz``) unchanged.
 
-    Counters that decreased, or that report errors as numbers of 64 bits, are left out.
-    So are counters of drivers beyond a limit, first those that did not increase: some
-    drivers list the counters of a hundred rings before those of the port.
+    Counters that decreased, or that report errors as huge 64-bit numbers, are left out.
+    The number of driver counters per interface has a limit, because some drivers list
+    the counters of a hundred rings before the counters of the port. Counters that
+    increased take precedence.
     """
     found = {
         name: value if name.endswith("_khz") else value - before[name]
@@ -111,7 +112,7 @@ def interface_counters(interface: str) -> dict[str, int]:
 
 
 def qdisc_drops(interface_number: int) -> int:
-    """Return the packets that the queuing disciplines of an interface dropped.
+    """Return how many packets the queuing disciplines of an interface dropped.
 
     Raises:
         OSError: If the kernel refuses.
@@ -134,7 +135,7 @@ def qdisc_drops(interface_number: int) -> int:
                     return drops
                 message = data[at + _HEADER.size : at + size]
                 _, number, _, parent, _ = _TCMSG.unpack_from(message)
-                # Roots contain the drops of their children.
+                # The count of a root includes the drops of its children.
                 if number == interface_number and parent == _TC_H_ROOT:
                     drops += _drops_in(message[_TCMSG.size :])
                 at += (size + 3) & ~3
@@ -168,7 +169,7 @@ def softnet() -> dict[str, int]:
 
 
 def processor() -> dict[str, int]:
-    """Return stolen time, throttling and frequencies of the CPUs."""
+    """Return the stolen time, throttle counts and frequencies of the CPUs."""
     found: dict[str, int] = {}
     for line in _lines(_STAT)[:1]:
         words = line.split()
@@ -182,7 +183,8 @@ def processor() -> dict[str, int]:
     ]
     if throttled:
         found["cpu_throttled"] = sum(throttled)
-    # Idle CPUs are slow. Right after a run, the fastest CPU shows how fast they were.
+    # Idle CPUs reduce their frequency. Right after a run, the fastest CPU shows the
+    # frequency during the run.
     for word, name in (("fastest", "scaling_cur_freq"), ("limit", "cpuinfo_max_freq")):
         values = _numbers(f"cpu[0-9]*/cpufreq/{name}")
         if values:
@@ -194,7 +196,7 @@ def _throttled(name: str) -> dict[tuple[str, ...], int]:
     """Return how often each core or package was throttled.
 
     Every CPU of a core or package counts the same events. A CPU that was offline has
-    counted fewer of them.
+    counted fewer events, so the highest count is right.
     """
     parts = ["physical_package_id"]
     if name.startswith("core"):

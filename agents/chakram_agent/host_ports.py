@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 
 NAMED_NAMESPACES = Path("/run/netns")
-"""Where ``ip netns`` keeps the names of network namespaces."""
+"""Folder in which ``ip netns`` keeps the names of network namespaces."""
 
 _PCI = Path("/sys/bus/pci/devices")
 _LOOPBACK, _UP = 0x8, 0x1  # IFF_* in linux/if.h
@@ -43,7 +43,7 @@ def host_ports() -> tuple[HostPort, ...]:
             if path.stat().st_ino != own:
                 found += run_in_namespace(str(path), _ports_in, str(path))
         except (ChakramError, OSError):
-            continue  # it may not enter, or this is a name without a namespace
+            continue  # the agent may not enter, or the name has no namespace
     return tuple(found)
 
 
@@ -81,8 +81,8 @@ def _ports_here(netns: str | None) -> Iterator[HostPort]:
 def address_of(message: ifaddrmsg) -> str:
     """Return an address of an interface, with its prefix length.
 
-    On a link with one peer, IFA_ADDRESS is that of the peer. Addresses of IPv6 without
-    a peer have no IFA_LOCAL.
+    On a point-to-point link, IFA_ADDRESS is the address of the peer. IPv6 addresses
+    without a peer have no IFA_LOCAL.
     """
     address = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
     return f"{address}/{message['prefixlen']}"
@@ -108,7 +108,7 @@ def rdma_device_of(device: Path) -> str:
 
 
 def _driver_of(name: str) -> tuple[str, str]:
-    """Return driver and bus address of an interface; empty texts if unknown."""
+    """Return the driver and bus address of an interface, or empty texts if unknown."""
     answer = ethtool.ask(name, _DRIVER_INFO.pack(_GDRVINFO, b"", b""))
     if answer is None:
         return "", ""

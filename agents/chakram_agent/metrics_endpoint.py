@@ -1,8 +1,8 @@
 """The agent's own metrics endpoint, for agents whose controller serves no metrics.
 
-The metrics have few labels. In addition, the endpoint serves ``/queue-pairs`` and
-``/ports``, the counters of each queue pair and port in the last run
-(``chakram.metrics.live_rows``).
+The metrics have few labels. The endpoint also serves the counters of each queue pair
+and port in the last run, at ``/queue-pairs`` and ``/ports`` (see
+``chakram.metrics.live_rows``).
 
 The agent updates the values once a second. A separate thread answers scrapes from a
 copy of the values, so a scrape neither waits for the agent nor delays it.
@@ -38,7 +38,7 @@ class AgentMetrics(MetricsState):
         EnvironmentProblem: If the endpoint cannot listen at the address.
 
     Attributes:
-        server: Server of the metrics.
+        server: HTTP server that answers scrapes.
     """
 
     def __init__(self, listen: str) -> None:
@@ -64,7 +64,7 @@ class AgentMetrics(MetricsState):
         """Start counting for the queue pairs and ports of *plan*."""
         self._rows.begin([plan])
         self.set_nics(plan.ports)
-        self.set_loads(self._agent, ())  # the shards of an earlier run
+        self.set_loads(self._agent, ())  # clear the shards of an earlier run
 
     def update(
         self,
@@ -76,10 +76,10 @@ class AgentMetrics(MetricsState):
         """Update the counters and, if *rows* is given, queue pairs and ports.
 
         Args:
-            counters: Counters of the current or last run. Without loads, no run is in
-                progress, and nothing is sent or in flight.
+            counters: Counters of the current or last run. If they contain no shard
+                loads, no run is in progress, and nothing is sent or in flight.
             rows: Counters of queue pairs and ports.
-            totals: Counters of all runs. None: those of *counters*.
+            totals: Sums of the counters over all runs. If None, *counters* are used.
         """
         self._is_running = bool(counters.loads)
         if rows is not None:

@@ -1,4 +1,4 @@
-"""Options of ``chakram-agent serve``, after their checks.
+"""Checked options of ``chakram-agent serve``.
 
 This module must not import gRPC, because the agent checks its options before it forks
 the fork server.
@@ -25,15 +25,14 @@ class ServeOptions:
         listen: ``unix:/path`` or ``host:port``. Port 0 selects a free port. Not used if
             the agent calls its controller.
         tls: Certificates. May be None only if no remote host can connect.
-        home: Token for the controller to connect to, instead of listening; None:
-            listen.
+        home: Token of the controller to connect to. If None, the agent listens instead.
         insecure: Whether to allow TCP on loopback without certificates. Every local
             user can then command the agent.
         policy: Limits on destinations and rate.
         pin: Whether to pin each data-plane process to one core.
         traffic_lease_ns: Longest time without a heartbeat while there is traffic.
         idle_lease_ns: Longest time without a controller, after which the agent ends
-            itself; None: it waits forever.
+            itself. If None, the agent waits forever.
     """
 
     listen: str

@@ -153,7 +153,7 @@ def _shared_line(
 
 
 CHORES_NS = 1_000_000
-"""Interval between chores: all work of the loop except handling packets."""
+"""Interval between chores. Chores are all work of the loop except packet handling."""
 TALLY_NS = 1_000_000
 """Interval between turns of the tally, each of which updates a few counters."""
 REPORT_NS = 50_000_000
@@ -174,7 +174,7 @@ class Shard:
     Args:
         pipe: Connection to the agent.
         counters: Counters in memory shared with the agent.
-        inherited: Descriptors of divided ports by their numbers in the agent.
+        inherited: Descriptors of divided ports, by descriptor number in the agent.
     """
 
     def __init__(
@@ -496,7 +496,7 @@ def run_shard(
         control: Descriptor of the socket to the agent.
         counters: Descriptor of the counters.
         core: Core to which the process is pinned. None for any core.
-        inherited: Descriptors by their numbers in the agent.
+        inherited: Inherited descriptors, by descriptor number in the agent.
     """
     if core is not None:
         with suppress(OSError):  # the process may not use this core anymore

@@ -1,4 +1,4 @@
-"""The agent's handle of one shard, with the shard's process, pipe and counters.
+"""The agent's handle to one shard, with the shard's process, pipe and counters.
 
 ``ForkServers`` starts the processes, with one fork server at a time.
 """
@@ -30,9 +30,9 @@ STOP_GRACE_S = 1.2
 """Time after which the agent kills a shard that does not stop. All traffic must end
 within 2 s."""
 START_TIMEOUT_S = 30.0
-"""Longest time until a fork server starts a shard, after which it is replaced."""
+"""Longest time for a fork server to start a shard. A slower server is replaced."""
 KILL_TIMEOUT_S = 5.0
-"""Longest time until a fork server kills a shard, after which the agent kills both."""
+"""Longest time for a fork server to kill a shard. Then the agent kills both."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class ForkedProcess:
     """A process that a fork server has started.
 
     Attributes:
-        server: The fork server.
+        server: Fork server that started the process.
     """
 
     server: ForkServer
@@ -59,8 +59,8 @@ class ForkedProcess:
 
         Raises:
             ConnectionError: If the fork server has ended.
-            TimeoutError: If it does not answer.
-            OSError: If there is no process for the shard.
+            TimeoutError: If the fork server does not answer.
+            OSError: If the fork server cannot start a process.
         """
         ours, theirs = socket.socketpair()
         with theirs, ExitStack() as failed:
@@ -77,7 +77,7 @@ class ForkedProcess:
 
     def kill(self) -> None:
         """Have the fork server kill the process; if it does not, kill both."""
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             self._status.shutdown(socket.SHUT_WR)
             if self._killer is None:
                 loop = asyncio.get_running_loop()
@@ -104,15 +104,16 @@ async def _read_status(status: socket.socket) -> int:
 
 
 class ForkServers:
-    """The current fork server of an agent; one that ends is replaced.
+    """The current fork server of an agent. A new one replaces a fork server that ends.
 
     Args:
-        first: The first one; None: a new interpreter becomes one when it is needed.
+        first: The first fork server. If None, it starts as a new interpreter when
+            needed.
     """
 
     def __init__(self, first: ForkServer | None = None) -> None:
         self._server = first
-        # One request at a time, because the kernel limits descriptors in flight.
+        # Send one request at a time, because the kernel limits descriptors in flight.
         self._lock = asyncio.Lock()
 
     async def start(
@@ -121,8 +122,8 @@ class ForkServers:
         """Start a shard (see ``ForkServer.request``).
 
         Raises:
-            EnvironmentProblem: If two fork servers in turn have ended.
-            OSError: If there is no process for the shard.
+            EnvironmentProblem: If two fork servers in succession have failed.
+            OSError: If the fork server cannot start a process.
         """
         async with self._lock:
             ending = ""
@@ -191,7 +192,7 @@ class ShardProcess:
             servers: Fork servers of the agent.
             queue_pairs: Number of queue pairs for which the counters have room.
             ports: Number of ports for which the counters have room.
-            inherited: Descriptors of this process that the shard inherits, too.
+            inherited: More descriptors of this process that the shard inherits.
 
         Raises:
             EnvironmentProblem: If the process cannot be started.
@@ -232,7 +233,7 @@ class ShardProcess:
             yield decode_message(pb.ShardReport, data, where=where)
 
     def stop(self) -> None:
-        """Request the end of the shard, and kill it after ``STOP_GRACE_S``."""
+        """Request the end of the shard, and kill the shard after ``STOP_GRACE_S``."""
         self.tell(pb.ShardCommand(stop=pb.ShardStop()))
         if self._killer is None:
             loop = asyncio.get_running_loop()

@@ -65,7 +65,7 @@ class Shards:
     _lease: Lease = field(default_factory=Lease)
     _progress: dict[int, Progress] = field(default_factory=dict)
 
-    # ---- requests of the agent -------------------------------------------------------
+    # ---- requests from the agent -----------------------------------------------------
 
     def open(self, plan: AgentPlan) -> None:
         """Open the ports of *plan* that are divided among several shards.
@@ -105,12 +105,12 @@ class Shards:
             shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
 
     def choose(self, jobs: Sequence[str]) -> None:
-        """Have all shards begin iterations of these jobs only; empty: of all jobs."""
+        """Have all shards begin iterations of *jobs* only, or of all jobs if empty."""
         for shard in self._processes.values():
             shard.tell(pb.ShardCommand(choose=pb.ShardChoose(jobs=jobs)))
 
     def connect(self, peers: Peers) -> None:
-        """Connect the queue pairs of all shards whose ends are on RDMA NICs."""
+        """Have all shards connect the queue pairs that have an end on an RDMA NIC."""
         command = pb.ShardCommand(connect=encode_command(peers))
         for shard in self._processes.values():
             shard.tell(command)
@@ -159,7 +159,7 @@ class Shards:
             ),
         )
 
-    # ---- events of the shards --------------------------------------------------------
+    # ---- events from the shards ------------------------------------------------------
 
     async def _run(
         self,

@@ -121,7 +121,7 @@ class SharedCounters:
             self._write(_FIRST_ROW + index * _PAIR_ROW, row)
 
     def set_port(self, index: int, row: Sequence[int]) -> None:
-        """Write the row of port *index* of the shard, or drop it without room."""
+        """Write the row of the shard's port *index*, or drop it if there is no room."""
         if index < self.ports:
             first = _FIRST_ROW + self.queue_pairs * _PAIR_ROW
             self._write(first + index * _PORT_ROW, row)
@@ -199,7 +199,7 @@ class Metering:
         }
 
     def add_shard(self, number: int, counters: SharedCounters) -> None:
-        """From now on, include the counters of a shard."""
+        """Include the counters of a shard from now on."""
         self._live[number] = counters
 
     def remove_shard(self, number: int) -> None:

@@ -32,7 +32,7 @@ NEVER = 2**63 - 1
 TRAFFIC_LEASE_NS = 1_500_000_000
 """Longest time without a heartbeat while traffic flows or is about to start."""
 QUIET_LEASE_NS = 15_000_000_000
-"""Longest time without a heartbeat otherwise.
+"""Longest time without a heartbeat while there is no traffic.
 
 A controller that plans or writes results may be slow to send heartbeats.
 """

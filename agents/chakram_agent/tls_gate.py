@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 3.0
-"""Longest time from the arrival of a connection to its certificate."""
+"""Longest time from the arrival of a connection to the end of its TLS handshake."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Gate:
         self.tasks.create_task(work, name=name)
 
     async def _forward(self, visit: Visit) -> None:
-        """Forward the data of a connection, whose client has a certificate."""
+        """Forward the data of a connection whose client has a certificate."""
         visit.trust()
         try:
             there, back = await asyncio.open_unix_connection(

@@ -1,9 +1,9 @@
 """The main loop of a data-plane process: receive, advance, send, wait.
 
 A ``Line`` is an endpoint with its port. The loop serves all lines of the process round
-robin. It does not use asyncio, because timers of asyncio are a millisecond late. The
-loop spins while packets flow, because a wakeup takes longer than processing a packet.
-It sleeps after 300 us without activity.
+robin. It does not use asyncio, because asyncio timers are a millisecond late. The loop
+spins while packets flow, because a wakeup takes longer than processing a packet. It
+sleeps after 300 us without activity.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _SENDS_PER_ROUND = 8
 # Time without packets after which the loop sleeps. A wakeup takes 30-60 us, and packets
 # of a flow at 1 Gbit/s are 30-300 us apart.
 _SPIN_NS = 300_000
-# Time by which to wake up before the due time, because the wakeup takes time.
+# Time before the due time at which to wake up, because a wakeup takes time.
 _WAKE_MARGIN_NS = 60_000
-# Shortest wait for which to poll without an exact poll. Shorter waits are naps, because
+# Shortest wait that uses an inexact poll. Shorter waits are naps, because an inexact
 # poll counts in milliseconds.
 _POLL_NS = 2_000_000
 _NAP_NS = 100_000
@@ -61,10 +61,10 @@ _RETRY_NS = 50_000
 """Time until the next attempt after the kernel had no room for a burst."""
 
 _LATE_NS = 1_000_000
-# Largest number of lines whose sockets to read without a poll that finds the readable
-# ones. For more lines, the poll takes less time than reading the empty sockets.
+# Largest number of lines whose sockets the loop reads without a poll. With more lines,
+# a poll for the readable sockets takes less time than reading the empty ones.
 _UNPOLLED_LINES = 2
-# Rate of a port from which a short packet takes less time than a system call.
+# Port rate above which a short packet takes less time on the wire than a system call.
 _FAST_BPS = 4_000_000_000
 
 
@@ -77,7 +77,7 @@ class Line:
     """An endpoint with its port.
 
     Attributes:
-        endpoint: The endpoint.
+        endpoint: Endpoint with the ranks of the port.
         port: Port that sends and receives the endpoint's packets.
         pauses: Listener for pause frames, or None.
         encoder: Encoder of bursts. Messages with explicit contents use another encoder.
@@ -107,8 +107,9 @@ class Line:
         self.endpoint = endpoint
         self._engine: PortEngine = endpoint.engine
         if not 0 < (endpoint.port.rate_bps or 0) < _FAST_BPS:
-            # The peer sends on as soon as it has the message.  This saves it the time
-            # to receive the ACK, and this process the time to send it.
+            # The peer continues as soon as it has the message. If the data precede the
+            # ACK, the peer does not first receive the ACK, and this process does not
+            # first send it.
             self._engine.lead_with_short_data()
         self.port = port
         self._outer_header_bytes = _OUTER_HEADER_BYTES
@@ -132,12 +133,13 @@ class Line:
         self.received_bytes = 0
         self.wake_ns = 0
         self.pauses: PauseListener | None = None
-        # By QPN, the source ports of queue pairs with a separate class: first for data,
-        # then for ACKs and NAKs, if these use the class of the data.
+        # Source ports, by QPN, of queue pairs with a separate class. The first mapping
+        # is for data. The second is for ACKs and NAKs if they use the class of the
+        # data.
         self._sources: list[dict[int, int]] = [{}, {}]
 
     def use_classes(self, data: dict[int, int], answers: dict[int, int]) -> None:
-        """Set the source ports of queue pairs with a separate class, by QPN."""
+        """Set the source ports, by QPN, of queue pairs with a separate class."""
         self._sources = [data, answers]
 
     def hear(self, now_ns: int) -> None:
@@ -149,8 +151,9 @@ class Line:
     def receive(self) -> bool:
         """Process arrived packets, and return whether there were any.
 
-        Packets get the time after they were read. A time from before could precede
-        their departure, because this process may lose its core in between.
+        The time after packets are read is their arrival time. A time before could
+        precede their departure, because this process may lose its core before it reads
+        them.
         """
         port = self.port
         received = False
@@ -215,7 +218,7 @@ class Line:
         return sent
 
     def _leave_alone(self) -> None:
-        """From now on, encode packets for a port that sends them separately."""
+        """Switch to encoding packets for a port that sends them separately."""
         self._leaves_alone = True
         self.encoder.send_unsegmented()
         self._contents_encoder.send_unsegmented()
@@ -230,7 +233,7 @@ class DataPlane:
             show the load, because the process spins while packets flow. If this
             duration is nearly all of the time, the process is the bottleneck.
         max_lag_ns: Longest delay until the loop served a line that was due.
-        lags: Histogram of these delays.
+        lags: Histogram of the delays until the loop served due lines.
         late_rounds: Number of these delays above 1 ms.
         rounds: Number of rounds so far.
     """
@@ -262,8 +265,9 @@ class DataPlane:
         self._hearing = {
             line.pauses.fileno(): line for line in lines if line.pauses is not None
         }
-        # Lines that every round reads. While an epoll instance watches a socket, every
-        # arrival takes the lock of the epoll instance, on the sender's core.
+        # Lines that every round reads without a poll. While an epoll instance watches a
+        # socket, every arrival takes the lock of the instance, which delays the
+        # sender's core.
         are_few = len(lines) <= _UNPOLLED_LINES and not self._hearing
         self._unpolled = lines if are_few else []
         if not self._unpolled:
@@ -280,8 +284,8 @@ class DataPlane:
     def work(self, until_ns: int, limit_ns: int) -> None:
         """Run rounds until *until_ns*, with waits of at most *limit_ns*.
 
-        The time is checked before every round. A process that was suspended for longer
-        returns before it sends.
+        The method checks the time before every round. After a suspension of the
+        process, it therefore returns before it sends.
         """
         while _now_ns() < until_ns:
             self.round()

@@ -73,7 +73,7 @@ class MemoryPort(Port):
         return True
 
     def receive_burst(self) -> bool:
-        """Store the next arrival in the attributes, or return False without one."""
+        """Store the next arrival in the attributes. Return False if there is none."""
         if not self._arrived:
             return False
         os.eventfd_read(self._event)

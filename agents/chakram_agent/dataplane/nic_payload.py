@@ -1,9 +1,9 @@
 """Memory of a port on an RDMA NIC, and verification of the payload in it.
 
-The memory begins with the payload of all messages that the port sends, a fixed pattern.
-Different messages start at different positions of the pattern, so that misplaced
-payload is found.  After that comes room for one piece, which everything that is not
-verified may overwrite, and then the slots of the queue pairs that are verified.
+The memory begins with a fixed pattern, from which all messages that the port sends take
+their payload. Different messages start at different positions of the pattern, so that
+misplaced payload is found. Room for one piece follows the pattern. All payload that is
+not verified may overwrite this room. The slots of the verified queue pairs come last.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ PIECE_BYTES = 1 << 20
 
 _MIN_PIECE_BYTES = 4096
 _MAX_SLOT_MEMORY = 1 << 28
-"""Memory for slots, in bytes.  Ports with many slots need more, but no larger pieces
-than the smallest ones."""
+"""Memory for slots, in bytes. Ports with many slots exceed it, but then use the
+smallest pieces."""
 _STARTS = 4096
 _STEP = 1031
 
 
 @cache
 def pattern() -> bytes:
-    """Return the payload from which all messages are taken."""
+    """Return the pattern from which all messages take their payload."""
     return random.Random(1).randbytes(PIECE_BYTES + _STARTS)
 
 
@@ -44,7 +44,7 @@ class PayloadLayout:
     """Layout of payload in the memory of a port.
 
     Attributes:
-        slots: Number of slots per verified queue pair; 0: no payload is verified.
+        slots: Number of slots per verified queue pair. If 0, no payload is verified.
         pairs: Number of verified queue pairs.
     """
 
@@ -79,7 +79,7 @@ class PayloadLayout:
 def wrong_packets(
     found: memoryview, *, psn: int, message: int, path_mtu: int
 ) -> tuple[int, int]:
-    """Return the number of packets of a piece, and of those with a wrong payload.
+    """Return how many packets a piece has, and how many of them have a wrong payload.
 
     Args:
         found: The payload that has arrived.

@@ -33,14 +33,14 @@ class PostedMessage:
 
 @dataclass(slots=True, eq=False)
 class NicQueuePair:
-    """A queue pair of the plan, and the one of the device that carries its messages."""
+    """A queue pair of the plan, with the device queue pair that carries messages."""
 
     plan: QueuePairPlan
     owner: object
     planned: QueuePair
     device: DeviceQueuePair
     index: int | None
-    """Index among the verified queue pairs; None: its payload is not verified."""
+    """Index among the verified queue pairs. None if the payload is not verified."""
     path_mtu: int
     piece_bytes: int
     slot_bytes: int = 0
@@ -51,19 +51,21 @@ class NicQueuePair:
     room_ns: int = 0
     """Time since which the send queue has had room."""
     last_context: object = None
-    """Context of the last message that the NIC got."""
+    """Context of the last message that was passed to the NIC."""
     started: int = 0
     numbered: int = 0
-    """Posted messages with immediate data, which the receiver counts, too."""
+    """Number of posted messages with immediate data. The receiver counts the same
+    messages."""
     pending: deque[PostedMessage] = field(default_factory=deque)
     flying: deque[tuple[PostedMessage, bool]] = field(default_factory=deque)
-    """Messages of the posted pieces, and whether the piece is their last."""
+    """For each posted piece, its message and whether the piece is the last of the
+    message."""
     received: int = 0
     received_bytes: int = 0
-    """Bytes of the arriving message that have arrived."""
+    """Bytes of the current incoming message that have arrived."""
     consumed: int = 0
     next_slot: int = 0
-    """Slot of the next receive of a SEND."""
+    """Slot of the next receive that is posted for a SEND."""
     completed: int = 0
     flushed: int = 0
     total_sent_bytes: int = 0
@@ -75,7 +77,7 @@ class NicQueuePair:
         return self.plan.qpn
 
     def statistics(self) -> QueuePairStatistics:
-        """Return the counters; those of packets are 0, as the NIC has them."""
+        """Return the counters. Packet counters are 0, because the NIC keeps them."""
         return replace(
             self.planned.statistics(),
             bytes_sent=self.total_sent_bytes,

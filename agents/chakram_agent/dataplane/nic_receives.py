@@ -1,7 +1,8 @@
-"""Receives of a port on an RDMA NIC: how many are posted, on which queues, and when.
+"""Management of the receives that a port posts on an RDMA NIC.
 
-Each message with immediate data consumes a receive.  Few queue pairs have a queue of
-receives each.  Many queue pairs share one, if the device has such a queue.
+Each message with immediate data consumes a receive. If a port has few queue pairs, each
+one has its own receive queue. Many queue pairs share a receive queue if the device
+supports shared queues.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from chakram_agent.dataplane.nic_queue_pair import NicQueuePair
 
 SHARE_FROM = 64
-"""Number of queue pairs from which they share receives, instead of having few each."""
+"""Smallest number of queue pairs that share receives, instead of having a few each."""
 
 _MAX_DEPTH = 64
 _MIN_DEPTH = 4
 _QUEUE_ENTRIES = 12_000
-"""Entries of a port's completion queue, which all common devices support."""
+"""Size of a port's completion queue, which all common devices support."""
 _RECEIVES_PER_SEND = 2
 _SHARED_RECEIVES = 4096
 
@@ -53,7 +54,7 @@ class QueueDepths:
 
 
 def queue_depths(pairs: int, *, are_shared: bool = False) -> QueueDepths:
-    """Return the depths with which all completions have room.
+    """Return queue depths at which the completion queue has room for all completions.
 
     Args:
         pairs: Number of queue pairs of the port.
@@ -71,18 +72,18 @@ def queue_depths(pairs: int, *, are_shared: bool = False) -> QueueDepths:
 class PortReceives:
     """The receives of a port's queue pairs.
 
-    Call `share` before the queue pairs are created, where they may share.  Then call
-    `post` once per queue pair, and `consume` for each receive that has completed.
+    Call `share` before you create queue pairs that may share receives. Then call `post`
+    once per queue pair, and `consume` for each completed receive.
 
     Attributes:
         depths: Maximum numbers of posted sends and receives.
-        shared: Queue of receives that the queue pairs share; None: each has its own.
+        shared: Receive queue that the queue pairs share. If None, each has its own.
     """
 
     def __init__(
         self, depths: QueueDepths, layout: PayloadLayout, transport: TransportPlan
     ) -> None:
-        """Create the receives of queue pairs that share nothing."""
+        """Create the object for queue pairs that do not share receives."""
         self.depths = depths
         self.shared: SharedReceives | None = None
         self._layout = layout
@@ -90,12 +91,12 @@ class PortReceives:
         self._consumed = 0
 
     def share(self, device: Device, memory: Memory, stack: ExitStack) -> None:
-        """Post receives for all queue pairs together, if the device can do that.
+        """Post shared receives for all queue pairs, if the device supports them.
 
         Args:
             device: The device.
             memory: Memory of the port.
-            stack: Closes the queue.
+            stack: Exit stack that closes the shared queue.
 
         Raises:
             OSError: If the device refuses the receives.
@@ -114,13 +115,13 @@ class PortReceives:
         """Post the first receives of a queue pair, if it has a queue of receives.
 
         Raises:
-            OSError: If the device refuses them.
+            OSError: If the device refuses the receives.
         """
         if self.depths.receives:
             self._post(pair, self.depths.receives)
 
     def consume(self, pair: NicQueuePair) -> None:
-        """Count a completed receive, and replace half of a queue at once.
+        """Count a completed receive. After half a queue of them, post new receives.
 
         Raises:
             OSError: If the device refuses new receives.
@@ -153,7 +154,7 @@ class PortReceives:
     def _post_unplaced(
         self, queue: SharedReceives | DeviceQueuePair, count: int
     ) -> None:
-        """Post receives without a slot, for SENDs with the room for any piece."""
+        """Post receives without a slot. For SENDs, they have room for any piece."""
         size_bytes = PIECE_BYTES if self._are_sends else 0
         queue.post_receives(
             count, 0, offset=self._layout.scratch_offset, size_bytes=size_bytes

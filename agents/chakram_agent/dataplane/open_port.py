@@ -1,4 +1,4 @@
-"""Functions that open ports from specifications of the format ``kind:details``."""
+"""Functions that open ports from specifications in the format ``kind:details``."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def of_class(source_port: int, tos: int) -> int:
 
 
 def class_of(source_port: int) -> tuple[int, int | None]:
-    """Decode a source port into the UDP port and its type of service, or None."""
+    """Decode a source port into the UDP port and its type of service, if separate."""
     tos = source_port >> 16 & 0xFF if source_port & _HAS_CLASS else None
     return source_port & 0xFFFF, tos
 

@@ -79,7 +79,7 @@ def probe_datagram(
 
 
 def name_of(datagram: bytes | memoryview, *, token: bytes) -> ProbeName | None:
-    """Return the identification in a datagram, or None if it is no such probe."""
+    """Return a probe's identification, or None if it is not a probe of this run."""
     if len(datagram) < _NAME_AT + _NAME.size or datagram[0] != Opcode.UD_SEND_ONLY:
         return None
     found, *numbers = _NAME.unpack_from(datagram, _NAME_AT)

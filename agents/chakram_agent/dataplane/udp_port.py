@@ -127,7 +127,7 @@ class UdpPort(Port):
         return True
 
     def receive_burst(self) -> bool:
-        """Store the next arrival in the attributes, or return False without one."""
+        """Store the next arrival in the attributes. Return False if there is none."""
         receiver = self._sockets.receiver
         try:
             length, ancillary, _, sender = receiver.recvmsg_into(

@@ -1,15 +1,15 @@
 """The engine of a port on an RDMA NIC: posts messages, and takes completions.
 
-The replay uses it like any other ``PortEngine``.  The NIC does what a ``PortEngine``
-does otherwise: packets, acknowledgments, retransmission, pacing, congestion control.
-Windows, pacing and congestion control of the plan do not apply, except that a fixed
-rate becomes the rate limit of the NIC's queue pairs.
+The replay uses it like any other ``PortEngine``. The NIC does the work that other port
+engines do in software: packets, acknowledgments, retransmission, pacing and congestion
+control. The plan's windows, pacing and congestion control do not apply, except that a
+fixed rate becomes the rate limit of the NIC's queue pairs.
 
 A long message leaves in pieces.  If the remote end is on a NIC, too, each piece is a
 WRITE with immediate data, so that the receiver knows how many bytes have arrived.
 
-All WRITEs of a queue pair use the same memory.  If the payload is verified, messages
-use the slots of that memory in turn, and credits prevent that a slot is overwritten
+All WRITEs of a queue pair use the same memory. If the payload is verified, messages use
+the slots of that memory in turn, and credits prevent a slot from being overwritten
 before it has been verified.
 """
 
@@ -70,29 +70,32 @@ MORE_FOLLOWS = 0xFFFFFFFF
 """Immediate data of a piece that is not the last one of its message."""
 
 _MAX_POLLS = 16
-"""Limit on polls of a call, so that a busy NIC does not delay the other work."""
+"""Limit on polls per call, so that a busy NIC does not delay other work."""
 _POLLS_PER_DRAIN = 64
 _TIMEOUT_UNIT_NS = 4096
 _MAX_RETRIES = 7
 
 
 def timeout_code(timeout_ns: int) -> int:
-    """Return the code of the shortest timeout that is not shorter; 0: no timeout."""
+    """Return the code of the shortest timeout that is at least *timeout_ns*.
+
+    Code 0 means no timeout.
+    """
     if timeout_ns == 0:
         return 0
     return min(31, max(1, (-(-timeout_ns // _TIMEOUT_UNIT_NS) - 1).bit_length()))
 
 
 class VerbsEngine(PortEngine):
-    """The queue pairs of a port on an RDMA NIC, with the methods of other ports.
+    """The queue pairs of a port on an RDMA NIC, with the methods of other port engines.
 
     Call `bind` when all queue pairs have been added, and then `connect` once the remote
-    ends are known.  While it runs, call `take_completions` and `hand_over` alternately.
+    ends are known. During the run, call `take_completions` and `hand_over` alternately.
 
     Attributes:
-        bound: The ends of its queue pairs, for their peers.
+        bound: The ends of the queue pairs on the NIC, which their peers need.
         settings: Settings of the device, after `bind`.
-        is_behind: Whether completions wait that only `take_completions` finds.
+        is_behind: Whether completions wait that do not make the descriptor readable.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class VerbsEngine(PortEngine):
             ranks: Ranks of the port.
             transport: Settings of the queue pairs.
             settings: Settings of the run.
-            clock: Returns the time in ns.
+            clock: Function that returns the time in ns.
 
         Raises:
             PlanError: If the plan has a setting that only sockets support.
@@ -234,7 +237,7 @@ class VerbsEngine(PortEngine):
         """Return the rate limit of each queue pair in kbit/s; 0: none.
 
         Raises:
-            EnvironmentProblem: If the device cannot keep it.
+            EnvironmentProblem: If the device cannot enforce the limit.
         """
         if self._transport.congestion_control != "fixed_rate":
             return 0
@@ -259,7 +262,7 @@ class VerbsEngine(PortEngine):
         """Register the memory of the port.
 
         Raises:
-            EnvironmentProblem: If the host or the device has too little.
+            EnvironmentProblem: If the host or the device has too little memory.
         """
         from chakram.rdma.libibverbs import Memory
 
@@ -300,8 +303,8 @@ class VerbsEngine(PortEngine):
         """Connect all queue pairs, and post their receives.
 
         Args:
-            peers: The remote ends on NICs, by QPN of the plan.  The others are ends of
-                sockets, which have the numbers of the plan.
+            peers: The remote ends on NICs, by QPN in the plan. The other remote ends
+                are on sockets, which use the QPNs of the plan.
 
         Raises:
             PlanError: If sockets at the other end could send more than fits a slot.
@@ -310,7 +313,7 @@ class VerbsEngine(PortEngine):
         for pair in self._pairs.values():
             self._connect(pair, peers.get(pair.plan.qpn))
         self._counted_before = self._raw_counters()
-        # The loop waits for the descriptor, which does nothing before it is armed.
+        # Arm the descriptor, because the event loop waits for it.
         self.take_completions()
 
     def _connect(self, pair: NicQueuePair, peer: BoundPeer | None) -> None:
@@ -363,7 +366,7 @@ class VerbsEngine(PortEngine):
             ) from None
 
     def hardware_counters(self) -> dict[str, int]:
-        """Return the counts of the device since `connect`, by the names of OTG."""
+        """Return the device's counts since `connect`, by their OTG names."""
         return counted(self._counted_before, self._raw_counters())
 
     def _raw_counters(self) -> dict[str, int]:
@@ -397,7 +400,7 @@ class VerbsEngine(PortEngine):
         remote_offset: int = 0,
         context: object = None,
     ) -> None:
-        """Post a message: see `PortEngine`.  It leaves with the next `hand_over`."""
+        """Post a message: see `PortEngine`. The next `hand_over` passes it on."""
         pair = self._pairs[queue_pair.qpn]
         pair.pending.append(
             PostedMessage(
@@ -415,13 +418,13 @@ class VerbsEngine(PortEngine):
         self._due[pair] = None
 
     def hand_over(self) -> bool:
-        """Pass pending messages to the NIC, as far as it has room.
+        """Pass pending messages to the NIC while it has room.
 
         Returns:
-            Whether there were any.
+            Whether messages were pending.
 
         Raises:
-            RunFailed: If the device refuses them.
+            RunFailed: If the device refuses the messages.
         """
         if not self._due:
             return False
@@ -452,7 +455,7 @@ class VerbsEngine(PortEngine):
         if message.handed_ns < 0:
             message.handed_ns = now_ns
             due_ns = max(message.posted_ns, pair.room_ns)
-            # Parts of one message wait at the same time.
+            # Parts of one message wait at the same time, so count that time once.
             if message.context is None or message.context is not pair.last_context:
                 message.wait_ns = now_ns - due_ns
             pair.last_context = message.context
@@ -471,10 +474,10 @@ class VerbsEngine(PortEngine):
             pair.pending.popleft()
 
     def take_completions(self) -> bool:
-        """Take completions, and arm the descriptor; return whether there were any.
+        """Take completions and arm the descriptor. Return whether there were any.
 
-        If there are more than can be taken at once, `is_behind` is set, and the
-        descriptor is not armed.
+        If one call cannot take all completions, it sets `is_behind` and does not arm
+        the descriptor.
 
         Raises:
             RunFailed: If the device no longer works.
@@ -513,7 +516,7 @@ class VerbsEngine(PortEngine):
             self._acknowledge(pair, now_ns)
 
     def _fail(self, pair: NicQueuePair, status: int, now_ns: int) -> None:
-        """Report the first error of a queue pair; the others only follow from it."""
+        """Report the first error of a queue pair, which causes all later errors."""
         from chakram.rdma.libibverbs import status_text
 
         if pair.has_failed:
@@ -603,7 +606,7 @@ class VerbsEngine(PortEngine):
         return tuple(self._pairs.values())
 
     def statistics(self) -> PortStatistics:
-        """Return the counters; those of packets are 0, as the NIC has them."""
+        """Return the counters. Packet counters are 0, because the NIC keeps them."""
         return replace(
             super().statistics(),
             verified=self._verified_packets,
@@ -611,7 +614,7 @@ class VerbsEngine(PortEngine):
         )
 
     def received_bytes(self, qpn: int) -> int:
-        """Return the payload that a queue pair has received: see `PortEngine`."""
+        """Return how many bytes a queue pair has received: see `PortEngine`."""
         return self._pairs[qpn].total_received_bytes
 
     # Methods of a port for tasks that the NIC does itself.
@@ -621,10 +624,10 @@ class VerbsEngine(PortEngine):
         return self._taken.popleft() if self._taken else None
 
     def handle_timers(self, now_ns: int) -> None:
-        """Do nothing: the timers are those of the NIC."""
+        """Do nothing, because the NIC has the timers."""
 
     def peek_burst(self, now_ns: int) -> Burst | None:
-        """Return None: the NIC sends the packets."""
+        """Return None, because the NIC sends the packets."""
         return None
 
     def next_wakeup_ns(self) -> int:

@@ -52,7 +52,7 @@ class VerbsLine(Line):
 def open_verbs_line(
     endpoint: Endpoint, engine: VerbsEngine, transport: TransportPlan
 ) -> VerbsLine:
-    """Open the NIC of an endpoint, in whose namespace the caller is.
+    """Open the NIC of an endpoint. The caller must be in the endpoint's namespace.
 
     Raises:
         ChakramError: If the device cannot be used.
