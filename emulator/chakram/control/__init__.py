@@ -1,7 +1,7 @@
-"""The control protocol between controller and agents."""
+"""The control protocol between the controller and its agents."""
 
 import os
 
 # Chakram reports gRPC errors itself, so disable gRPC's own output to stderr. gRPC reads
-# this variable at its import, and only modules of this package import gRPC.
+# this variable when it is imported, and only modules of this package import gRPC.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -25,7 +25,7 @@ encode_command = _COMMANDS.encode
 
 
 def decode_reply(message: pb.PrepareReply, *, where: str) -> Bindings:
-    """Return what an agent has made.
+    """Return the queue pair ends that an agent has created.
 
     Raises:
         PeerError: If a value is out of range. *where* is the error's location.
@@ -34,7 +34,7 @@ def decode_reply(message: pb.PrepareReply, *, where: str) -> Bindings:
 
 
 def decode_ready(message: pb.ShardReady, *, where: str) -> Bindings:
-    """Return what a shard has made; see ``decode_reply``."""
+    """Return the queue pair ends that a shard has created; see ``decode_reply``."""
     return _decoded(_READY.decode, message, where)
 
 

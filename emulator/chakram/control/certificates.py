@@ -26,14 +26,15 @@ CONTROLLER = "controller"
 VALID_DAYS = 825
 """Longest validity that strict verifiers accept. The CA is valid four times as long."""
 _CLOCK_SKEW = timedelta(hours=1)
-"""How long ago certificates begin, because clocks of the hosts in a lab may differ."""
+"""Time by which certificates are backdated, because clocks of hosts in a lab may
+differ."""
 _LONGEST_COMMON_NAME = 64
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """A certificate authority: its certificate and its private key."""
+    """A certificate authority, with its certificate and private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -90,7 +91,8 @@ def make_certificates(
             key = ec.generate_private_key(ec.SECP256R1())
             certificate = sign(
                 authority,
-                # Only the alternatives count. A longer common name is not valid.
+                # Clients check only the alternative names. A longer common name is not
+                # valid.
                 subject=name[:_LONGEST_COMMON_NAME],
                 alternatives=[_alternative(name, each) for each in addresses]
                 or [x509.DNSName(name)],
@@ -168,13 +170,13 @@ def sign(
     """Return a certificate for *key*.
 
     Args:
-        authority: Authority that signs it.
+        authority: Authority that signs the certificate.
         subject: Common name of the subject.
         alternatives: Names and addresses that the certificate is valid for.
         purpose: Extended key usage, which restricts a certificate to one side.
         key: Public key of the subject.
-        begins: Start of its validity.
-        ends: End of its validity.
+        begins: Start of the certificate's validity.
+        ends: End of the certificate's validity.
     """
     issuer = authority.certificate.subject
     own = common_name(subject)

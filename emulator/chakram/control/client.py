@@ -73,10 +73,11 @@ class AgentClient:
         name: Name of the agent in the plan.
         target: ``unix:/path`` or ``host:port``.
         tls: Whether the channel uses certificates.
-        ping: Exchanges one ping beside the calls; None: by a call.
-        place: Where the agent is, for messages; None: *target*.
+        ping: Function that exchanges a ping without a call. If None, use a call.
+        place: Location of the agent for messages. If None, use *target*.
         description: Description of the agent at the time of the connection.
-        jobs: Jobs that may begin iterations; empty: all. Heartbeats tell the agent.
+        jobs: Jobs that may begin iterations. If empty, all may. Heartbeats carry this
+            list.
     """
 
     channel: grpc.aio.Channel
@@ -129,10 +130,10 @@ class AgentClient:
         Args:
             target: ``unix:/path`` or ``host:port``.
             name: Name of the agent in the plan.
-            tls: Certificates; None on this machine.
+            tls: Certificates. None for an agent on this machine.
             timeout_s: Longest time to wait for the agent.
-            ping: Exchanges one ping beside the calls; None: by a call.
-            place: Where the agent is, for messages; None: *target*.
+            ping: Function that exchanges a ping without a call. If None, use a call.
+            place: Location of the agent for messages. If None, use *target*.
 
         Raises:
             AgentError: If the agent cannot be reached, rejects the controller's
@@ -299,7 +300,7 @@ class AgentClient:
             )
 
     async def _explained(self, error: AgentError) -> AgentError:
-        """Return an error that explains a lost session, by default *error*."""
+        """Return an error that explains a lost session, or *error* as the default."""
         stalled_ns = self._stalls.longest_ns(time.monotonic_ns())
         agent_stalled_ns, reason = 0, ""
         with suppress(ChakramError):
@@ -342,14 +343,15 @@ class AgentClient:
                     self._idle_reported.set()
                     self._run_reported.set()
             case Failed():
-                # After Finished, background jobs and samples have further records.
+                # ``Finished`` is not the end, because background jobs and samples still
+                # send records.
                 self._run_reported.set()
 
     async def prepare(self, plan: AgentPlan) -> Bindings:
         """Send the agent its plan and wait until it has opened all ports.
 
         Returns:
-            The agent's ends of queue pairs on RDMA NICs.
+            The agent's ends of the queue pairs on RDMA NICs.
 
         Raises:
             PlanError: If the plan is invalid, or too long for a message.
@@ -372,7 +374,7 @@ class AgentClient:
         return decode_reply(reply, where=self.where)
 
     async def connect_queue_pairs(self, peers: Peers) -> None:
-        """Connect the queue pairs whose ends are on RDMA NICs.
+        """Connect the queue pairs that have an end on an RDMA NIC.
 
         Raises:
             AgentError: If the agent cannot be reached.
@@ -478,7 +480,7 @@ class AgentClient:
         return bool(self.description.clock) and (self.description.clock == host_clock())
 
     async def send_pings(self, count: int = 8) -> list[PingTimes]:
-        """Exchange some pings with the agent, one after the other.
+        """Exchange a few pings with the agent, one after the other.
 
         Raises:
             AgentError: If the agent does not answer, or if its clock jumps between the

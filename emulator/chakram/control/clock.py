@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingTimes:
-    """Timestamps of one ping: two of the local clock, two of the remote clock."""
+    """Timestamps of one ping: two from the local and two from the remote clock."""
 
     sent_ns: int
     remote_received_ns: int
@@ -52,9 +52,9 @@ def best_ping(pings: Iterable[PingTimes]) -> PingTimes:
     return best
 
 
-# A process that is suspended or gets no CPU time can detect this stall only afterward.
-# Its event loop therefore records the time at short intervals. The longest recent
-# interval is the stall. The controller and each agent measure their own stalls.
+# A process that is suspended or gets no CPU time can detect such a stall only
+# afterward. Its event loop therefore records the time at short intervals. The longest
+# recent interval is the stall. The controller and each agent measure their own stalls.
 
 STALL_NS = 1_000_000_000
 """Shortest stall that explains a lost session.

@@ -1,9 +1,9 @@
 """Offset and drift of an agent's clock, from bursts of pings before and during a run.
 
 A clock that is off by 25 ppm, which is usual, is wrong by 15 ms after ten minutes. One
-measurement at the start is therefore not enough. A line per segment of time fits the
-best ping of each burst. A new segment begins when a burst contradicts the line, for
-example because the clock was set. The module does no I/O and reads no clock.
+measurement at the start is therefore not enough. For each segment of time, a line is
+fitted to the best ping of each burst. A new segment begins when a burst contradicts the
+line, for example because the clock was set. The module does no I/O and reads no clock.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _SHORTEST_PAUSE_NS = 250_000_000
 _USUAL_DRIFT = 100e-6
 """Standard deviation of the drift of clocks before anything is measured."""
 _LEAST_ERROR_NS = 10_000.0
-"""Error of the best ping of a burst, in addition to its excess over the fastest one."""
+"""Least error of a burst's best ping. A slower ping than the fastest has a larger
+error."""
 _CONTRADICTION = 3.0
-"""Number of standard deviations that a burst may be off without a new segment."""
+"""Number of standard deviations by which a burst may miss the line of its segment."""
 
 
 def next_burst_ns(*, first_ns: int, last_ns: int) -> int:
@@ -50,8 +51,8 @@ class ClockSample:
         local_ns: Middle of the ping on the controller's clock.
         offset_ns: How far the agent's clock was ahead, if both directions took the
             same time.
-        round_trip_ns: Round-trip time without the time in the agent.
-        segment: Number of the segment that it belongs to.
+        round_trip_ns: Round-trip time without the processing time in the agent.
+        segment: Number of the segment that the sample belongs to.
     """
 
     local_ns: int
@@ -62,15 +63,16 @@ class ClockSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockSegment:
-    """A line through the samples of a time without steps of the clock.
+    """A line through the samples of a period in which the clock makes no steps.
 
     Attributes:
-        begin_ns: Time of its first sample on the controller's clock.
-        end_ns: Time of its last sample.
-        line: Conversion of times.
+        begin_ns: Time of the first sample on the controller's clock.
+        end_ns: Time of the last sample on the controller's clock.
+        line: Conversion between times of the two clocks.
         drift_ppm: How much faster the agent's clock runs, in parts per million.
         uncertainty_ns: Bound on the error of the line: the largest residual of a
-            sample, and half the shortest round trip for unequal directions.
+            sample, plus half the shortest round trip because the directions may be
+            unequal.
     """
 
     begin_ns: int
@@ -80,7 +82,7 @@ class ClockSegment:
     uncertainty_ns: int
 
     def offset_ns(self, local_ns: int) -> float:
-        """Return how far the agent's clock is ahead at a time of the controller."""
+        """Return how far the agent's clock is ahead at a time on the local clock."""
         return self.line.offset_ns + self.line.drift * (local_ns - self.begin_ns)
 
 
@@ -88,17 +90,17 @@ class ClockSegment:
 class ClockTrack:
     """Model of an agent's clock, which every burst of pings improves.
 
-    Without a burst, the clock is that of the controller.
+    Until the first burst, the model equals the controller's clock.
     """
 
     samples: list[ClockSample] = field(default_factory=list)
     segments: list[ClockSegment] = field(default_factory=list)
     _last: array[float] = field(default_factory=lambda: array("d"))
-    """Time and offset since the first sample of the last segment, and round trip of
-    each sample of this segment."""
+    """Three numbers per sample of the last segment: its time and its offset relative to
+    the first sample, and its round trip."""
     _slope_error: float = 0.0
     _used: list[ClockSegment] = field(default_factory=list)
-    """The last segment as it was known after each burst."""
+    """The last segment as it was fitted after each burst."""
     _used_from_ns: int | None = None
 
     def add(self, pings: Sequence[PingTimes]) -> None:
@@ -126,7 +128,7 @@ class ClockTrack:
         self._used.append(self.segments[-1])
 
     def start(self) -> None:
-        """Note that times are converted from the last burst on."""
+        """Record that conversion of times begins with the last burst."""
         if self.samples:
             self._used_from_ns = self.samples[-1].local_ns
 
@@ -139,9 +141,9 @@ class ClockTrack:
     def uncertainty_ns(self) -> int:
         """Bound on the error of converted times.
 
-        Times were converted by the line that was known then, so the bound includes its
-        difference from the last line. Times between the last burst before a step and
-        the first one after it may be wrong by the whole step.
+        Times are converted by the latest line at that moment, so the bound includes the
+        difference of this line from the final line. Times between the last burst before
+        a step and the first burst after the step may be wrong by the whole step.
         """
         bounds = [segment.uncertainty_ns for segment in self.segments]
         for used, sample, later in zip(
@@ -167,7 +169,7 @@ class ClockTrack:
         return local_ns + round(self.segments[-1].offset_ns(local_ns))
 
     def _contradicts(self, sample: ClockSample) -> bool:
-        """Return whether a sample is off by more than its and the line's error."""
+        """Return whether a sample is off by more than its error plus the line's."""
         segment = self.segments[-1]
         elapsed_ns = sample.local_ns - segment.end_ns
         error_ns = (

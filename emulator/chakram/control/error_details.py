@@ -36,9 +36,9 @@ def error_message(error: ChakramError) -> pb.ErrorDetail:
 
 
 def clipped(text: str, most_bytes: int) -> str:
-    """Return the beginning of a text that takes at most so many bytes in UTF-8.
+    """Return the beginning of a text, cut to a maximum number of bytes in UTF-8.
 
-    Characters that UTF-8 cannot represent, as in some names of files, are replaced.
+    Characters that UTF-8 cannot represent, as in some file names, are replaced.
     """
     return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
 

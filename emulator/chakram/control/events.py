@@ -28,7 +28,7 @@ class AgentDescription:
         clock: Name of the host's monotonic clock. Equal names mean the same clock.
         stalled_ns: Longest recent stall of the agent's event loop.
         ended_session: The last session that ended. Empty if no session has ended.
-        ended_reason: Why that session ended.
+        ended_reason: Why *ended_session* ended.
         bundle: Digest of the bundle that the agent runs from. Empty if it is installed.
         numa_nodes: NUMA nodes with a CPU that the agent may use.
         wall_ahead_ns: How far the wall clock is ahead of the monotonic clock.
@@ -74,7 +74,8 @@ class Progress:
             the run stalls.
         foreign: Sentences about queue pairs that received packets only from addresses
             other than their peer's.
-        resting: Ranks that must not begin an iteration, and neither send nor compute.
+        resting: Numbers of idle ranks: they must not begin an iteration, and neither
+            send nor compute.
     """
 
     time_ns: int
@@ -87,7 +88,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
-    """Rows of records that are new since the last batch."""
+    """Rows of records that were added since the last batch."""
 
     time_ns: int
     rows: RecordRows
@@ -185,7 +186,8 @@ class HostCounters:
     """Counters of the agent's host since the start of the run.
 
     Attributes:
-        counts: Name and increase of each counter that could be read, and frequencies.
+        counts: Name and increase of each counter that could be read. For frequencies,
+            the value instead of the increase.
     """
 
     time_ns: int

@@ -1,11 +1,11 @@
-"""Conversion of dataclasses to and from messages, according to the types of fields.
+"""Conversion of dataclasses to and from messages, according to their field types.
 
 A dataclass and its message have the same field names. ``Mapper`` converts them field by
 field. The type of a field declares its bounds (``chakram.foundation.field_bounds``),
 and decoding checks received values against them. The types correspond as follows:
 
 * A tuple of dataclasses is a repeated message.
-* A tuple of several types is a message with these fields in order.
+* A tuple of several types is a message with one field per type, in order.
 * An enumeration is its name.
 * An array of integers is bytes.
 * None is an absent field.
@@ -58,7 +58,7 @@ def pack_numbers(values: Iterable[int], code: str = "q") -> bytes:
 
 
 def unpack_numbers(data: bytes, code: str = "q") -> array[int]:
-    """Decode integers from ``pack_numbers``. *data* must not end within an integer."""
+    """Decode the output of ``pack_numbers``. *data* must not end within an integer."""
     values = array(code)
     values.frombytes(data)
     if sys.byteorder == "big":
@@ -166,7 +166,7 @@ def _in_turn(takers: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any] | N
 
 
 def _is_repeated(field: _Field) -> bool:
-    # Older versions of protobuf have only the label, which newer versions deprecate.
+    # Older protobuf versions have only the label, which newer versions deprecate.
     if hasattr(field, "is_repeated"):
         return bool(field.is_repeated)
     return bool(field.label == FieldDescriptor.LABEL_REPEATED)

@@ -158,7 +158,7 @@ _MAX_PROGRAMS = 2**16
 """Limit on ranks of a job, equal to the limit of experiments."""
 _MAX_GROUPS = 2**14
 _MAX_LISTED = 2**10
-"""Limit on user algorithms. Each group size and each root needs a separate one."""
+"""Limit on user algorithms. Each group size and root needs a separate algorithm."""
 _MAX_SPLITS = 2**24
 _MAX_ALGORITHMS = 2**16
 _MAX_ALL_DEPENDENCIES = 2**28
@@ -252,7 +252,7 @@ def decode_programs(
 
     Args:
         message: The received message.
-        is_checked: Whether the caller or the sender checks complete programs, so that
+        is_checked: Whether the caller or the sender checks complete programs. If so,
             this function skips these checks.
     """
     job = inside("job", message.job, *declared(Name).takers)

@@ -1,4 +1,4 @@
-"""The gRPC part of the protocol: its calls on both sides, channel options, TLS."""
+"""The gRPC part of the protocol: calls on both sides, channel options and TLS."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _SIZES = [
 ]
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     *_SIZES,
-    # Ignore proxies in environment variables, because they do not reach the lab.
+    # Ignore the proxies that environment variables name, because they do not reach the
+    # lab.
     ("grpc.enable_http_proxy", 0),
-    # Do not share connections between channels, because the agent at an address may be
-    # replaced by another one.
+    # Do not share connections between channels, because another agent may replace the
+    # agent at an address.
     ("grpc.use_local_subchannel_pool", 1),
     # ``AgentClient`` retries the connection within its own time limit.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -35,7 +36,7 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 ]
 SERVER_OPTIONS: list[tuple[str, int]] = [
     *_SIZES,
-    # Otherwise, two agents on one port would silently share the connections.
+    # With SO_REUSEPORT, two agents on one port would silently share the connections.
     ("grpc.so_reuseport", 0),
     # On TCP, connections come from ``chakram_agent.tls_gate``, which checks
     # certificates first.
@@ -110,7 +111,7 @@ def _serialized(message: Message) -> bytes:
 
 
 def serve_agent(agent: object, server: grpc.aio.Server) -> None:
-    """Have a server pass the calls of the protocol to methods of the same names."""
+    """Have a server pass calls to the methods of *agent* with the same names."""
     handlers = {}
     for method in _SERVICE.methods:
         handler = (

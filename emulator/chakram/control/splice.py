@@ -43,7 +43,7 @@ async def close(writer: asyncio.StreamWriter) -> None:
 
 
 def keep_alive(writer: asyncio.StreamWriter) -> None:
-    """Have the kernel end a connection whose other host is gone, after 25 s."""
+    """Have the kernel end a connection 25 s after its remote host has disappeared."""
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (

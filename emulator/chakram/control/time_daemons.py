@@ -1,4 +1,4 @@
-"""Reads this host's wall clock, and asks the daemons that synchronize it."""
+"""Reading of this host's wall clock, and queries to the daemons that synchronize it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wall_ahead_ns(
 ) -> int:
     """Return how far the wall clock is ahead of a monotonic clock.
 
-    The readings may be interrupted, so this takes the fastest of several.
+    A reading may be interrupted, so the result is the fastest of several readings.
     """
     readings = []
     for _ in range(_READINGS):

@@ -33,7 +33,7 @@ class Visit:
     """A connection whose TLS handshake is complete.
 
     Attributes:
-        streams: Its streams.
+        streams: Streams of the connection.
         address: Address and port of the client.
         trust: Function to call as soon as the client is trusted. Until then, the
             acceptor may close the connection to admit others.
@@ -46,17 +46,17 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class TlsAcceptor:
-    """Acceptor of TLS connections at a socket.
+    """Acceptor of TLS connections on a listening socket.
 
     Attributes:
         listener: Nonblocking socket that clients connect to.
         context: TLS context.
-        handle: Handles a connection until its end, and closes it.
-        spawn: Runs a coroutine in a task, which has this name.
+        handle: Function that handles a connection until its end, and closes it.
+        spawn: Function that runs a coroutine in a task with the given name.
         timeout_s: Longest time from the arrival of a connection to the end of its
             handshake.
         most: Limit on connections of clients that are not trusted yet.
-        most_per_source: Limit on these connections per source.
+        most_per_source: Limit on such connections per source.
     """
 
     listener: socket.socket

@@ -1,4 +1,4 @@
-"""The files of a certificate, with checks that explain what is wrong with a file."""
+"""Certificate files, with checks that explain what is wrong with a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chakram.foundation.errors import ConfigError
 
-# OpenSSL's reasons for errors if the key belongs to another certificate or is too weak.
+# Error reasons of OpenSSL if the key belongs to another certificate or is too weak.
 _OTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 _WEAK_KEY = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL")
 
@@ -41,7 +41,7 @@ class TlsFiles:
 
     def _check(self) -> None:
         """Check the files, because gRPC does not report what is wrong with a file."""
-        # Imported on demand, because data-plane processes load this module, too.
+        # Import on demand, because data-plane processes load this module, too.
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

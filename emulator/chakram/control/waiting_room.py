@@ -18,13 +18,13 @@ from chakram.foundation.ip_addresses import is_ipv6
 MOST_WAITING = 128
 """Limit on connections of clients that are not trusted yet."""
 MOST_WAITING_PER_SOURCE = 64
-"""Limit on these connections per source.
+"""Limit on such connections per source.
 
 A controller waits for only a few milliseconds. Even if its address opens 200 other
 connections per second, the room does not drop it for 320 ms.
 """
 MOST_KNOWN = 256
-"""Limit on sources to remember because they were trusted."""
+"""Limit on remembered sources of trusted clients."""
 
 _C = TypeVar("_C", bound=Hashable)
 
@@ -34,9 +34,9 @@ class WaitingRoom(Generic[_C]):
 
     If there are too many, the room selects a connection to drop. If the source of a new
     connection exceeds its limit, that source loses a connection. If only the total
-    limit is exceeded, the source with the most connections loses a connection. The room
-    considers sources that were trusted before last. It drops the source's oldest
-    connection that has sent nothing, or else the oldest connection.
+    limit is exceeded, the source with the most connections loses a connection. Sources
+    that were trusted before are the last to lose a connection. The room drops the
+    source's oldest connection that has sent nothing, or else the oldest connection.
 
     Args:
         has_sent: Function that returns whether a connection has sent data. Honest

@@ -1,8 +1,8 @@
-"""Synchronization of a host's wall clock by chrony or PTP, and its accuracy.
+"""Synchronization of a host's wall clock by chrony or PTP, and the clock's accuracy.
 
-Times of a run are those of monotonic clocks, which pings compare.  The wall clocks of
-the hosts are a second source: if chrony bounds the error of two wall clocks, pings must
-not measure a larger difference between them.
+A run uses the times of monotonic clocks, which pings compare. The wall clocks of the
+hosts allow a check: if chrony bounds the error of two wall clocks, pings must not
+measure a larger difference between them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class TimeSource:
 
     Attributes:
         name: ``chrony`` or ``ptp``.
-        is_synchronized: Whether the daemon follows another clock.
-        offset_ns: Last measured distance from that clock.
-        bound_ns: Bound on the error of the wall clock.  None: unknown.
+        is_synchronized: Whether the daemon follows a reference clock.
+        offset_ns: Last measured offset from the reference clock.
+        bound_ns: Bound on the error of the wall clock. None if unknown.
     """
 
     name: str
@@ -37,7 +37,7 @@ class TimeSource:
 
 
 def parse_tracking(text: str) -> TimeSource | None:
-    """Parse the output of ``chronyc -c tracking``.  Return None if it is not one.
+    """Parse the output of ``chronyc -c tracking``. Return None if it is not valid.
 
     The bound is the offset, the root dispersion and half the root delay, as RFC 5905
     defines the root synchronization distance.
@@ -62,7 +62,8 @@ def parse_tracking(text: str) -> TimeSource | None:
 def parse_time_status(text: str) -> TimeSource | None:
     """Parse the output of ``pmc`` for ``TIME_STATUS_NP``.
 
-    Return None if it lacks the offset or ``gmPresent``.  PTP does not bound its error.
+    Return None if the output lacks the offset or ``gmPresent``. PTP reports no bound on
+    the error.
     """
     offset = re.search(r"\bmaster_offset\s+(-?\d{1,18})\b", text)
     present = re.search(r"\bgmPresent\s+(true|false)", text)
@@ -86,8 +87,9 @@ def disagreement(
 
     Args:
         name: Name of the agent.
-        ahead_ns: How far its wall clock is ahead of the controller's, by pings.
-        uncertainty_ns: Bound on the error of this measurement.
+        ahead_ns: How far the agent's wall clock is ahead of the controller's, according
+            to pings.
+        uncertainty_ns: Bound on the error of *ahead_ns*.
         sources: Programs that synchronize the wall clocks of both hosts.
     """
     bounds = [

@@ -1,4 +1,4 @@
-"""Admission of the agents of a run: tokens, and the hosts that may use them.
+"""Admission of the agents of a run, with tokens that only expected hosts may use.
 
 A token is an HMAC (RFC 2104) of the run's secret, so that no token can be derived from
 another. The token of a host is valid for that host alone. The token of the job is
@@ -19,12 +19,12 @@ SECRET_BYTES = 32
 
 
 def host_token(secret: bytes, name: str) -> bytes:
-    """Return the token that only the host of this name can use."""
+    """Return the token that only the host *name* can use."""
     return hmac.digest(secret, b"host " + name.encode(), "sha256")
 
 
 def job_token(secret: bytes) -> bytes:
-    """Return the token that all expected hosts can use, each once."""
+    """Return the token that every expected host can use once."""
     return hmac.digest(secret, b"job", "sha256")
 
 
@@ -37,12 +37,12 @@ class Enrollment:
     """The hosts that may still enroll, and the agents that have enrolled.
 
     Attributes:
-        secret: The run's secret, from which the tokens follow.
-        names: Hosts that are expected.
+        secret: The run's secret, from which the tokens are derived.
+        names: Names of the expected hosts.
         shares_token: Whether the token of the job is valid.
         ends_ns: Time after which no agent can enroll.
         sources: Address of each agent that has enrolled, by name.
-        requests: Certificate signing request of each of these agents.
+        requests: Certificate signing request of each agent that has enrolled, by name.
         stopped: Why enrollment has stopped, or None.
     """
 
@@ -60,15 +60,16 @@ class Enrollment:
         """Admit an agent, and return the name of its host in the inventory.
 
         A host may call itself ``gpu1.example`` and be ``gpu1`` in the inventory, or the
-        other way round. An agent that has lost the answer may repeat its request: only
-        the owner of its key can use the certificate.
+        other way round. An agent that did not receive the answer may repeat its
+        request. This is safe, because only the owner of the agent's key can use the
+        certificate.
 
         Args:
-            name: Name of its host, according to the agent.
-            token: Token that it presents.
-            request: Its certificate signing request.
-            source: Address it connects from, for messages.
-            now_ns: Current time, by the clock of ``ends_ns``.
+            name: Name of the agent's host, as reported by the agent.
+            token: Token that the agent presents.
+            request: The agent's certificate signing request.
+            source: Address that the agent connects from, for messages.
+            now_ns: Current time, on the clock of ``ends_ns``.
 
         Raises:
             EnrollmentStopped: If the name was claimed before with another request. No
@@ -79,7 +80,8 @@ class Enrollment:
         called, name = name, self._in_inventory(name)
         valid = [host_token(self.secret, name)]
         valid += [job_token(self.secret)] if self.shares_token else []
-        # Compare with all of them, so that the time reveals nothing about the token.
+        # Compare with all valid tokens, so that the duration reveals nothing about
+        # them.
         matches = [hmac.compare_digest(token, each) for each in valid]
         if not any(matches):
             # Do not reveal whether the name is expected.

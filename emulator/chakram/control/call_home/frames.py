@@ -1,4 +1,4 @@
-"""Messages on a connection of an agent: four bytes of length, then the message."""
+"""Messages on an agent's connection, each preceded by its length in four bytes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _M = TypeVar("_M", bound=Message)
 async def read_frame(
     reader: asyncio.StreamReader, kind: type[_M], *, where: str
 ) -> _M | None:
-    """Return the next message; None if the connection has ended.
+    """Return the next message, or None if the connection has ended.
 
     Raises:
-        PeerError: If it is too long, incomplete, or not valid.
+        PeerError: If the message is too long, incomplete, or not valid.
         OSError: If the connection is lost.
     """
     length = None

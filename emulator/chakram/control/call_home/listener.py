@@ -40,33 +40,34 @@ log = logging.getLogger(__name__)
 
 _HELLO_TIMEOUT_S = 5.0
 _COMMANDS_TIMEOUT_S = 5.0
-"""Longest time to wait for a connection of an agent that calls can use."""
+"""Longest time until an agent has a connection that a call can use."""
 _PING_TIMEOUT_S = 5.0
 _END_TIMEOUT_S = 1.0
 _BACKLOG = 512
 _LONGEST_TEXT = 253
-"""Longest name of an agent, and longest version: that of a host name."""
+"""Maximum length of an agent's name and of its version, as for host names."""
 _MOST_OTHER_REFUSALS = 64
 """Limit on refusals to remember, in addition to one per expected agent."""
 _CONNECTIONS_OF_AGENT = 3
-"""Connections that an agent may open at the same time: to enroll, for its calls, and to
-be controlled."""
+"""Number of connections that an agent may open at the same time: for enrollment, for
+calls, and for control."""
 _DESCRIPTORS_OF_AGENT = 16
-"""Limit on descriptors per agent: two connections of it, three sockets of its calls,
-and the pipes of its launcher. Each of these may exist twice for a moment."""
+"""Limit on descriptors per agent. An agent needs two connections, three sockets for
+calls, and the pipes of its launcher. Each of these may briefly exist twice."""
 
 
 @dataclass(slots=True, eq=False)
 class CalledAgent:
-    """An expected agent, which may have called.
+    """An expected agent, which may already have connected.
 
     Attributes:
-        name: Name of its host.
-        target: Address for ``AgentClient``, on which its calls arrive.
-        version: Version of Chakram on its host; empty until it has called.
-        launcher: Its launcher, as reported by the agent.
-        log: Called with lines of the agent's log.
-        commands: Connections of the agent that no call uses yet.
+        name: Name of the agent's host.
+        target: Address to which ``AgentClient`` sends the calls for the agent.
+        version: Version of Chakram on the agent's host. Empty until the agent has
+            connected.
+        launcher: Launcher of the agent, as reported by the agent.
+        log: Function that is called with the agent's name and lines of its log.
+        commands: Connections from the agent that no call uses yet.
     """
 
     name: str
@@ -125,7 +126,7 @@ class CalledAgent:
                 await self._control.drain()
 
     async def carry(self, caller: Streams) -> None:
-        """Forward a connection of ``AgentClient`` over one of the agent's."""
+        """Forward a connection of ``AgentClient`` over a connection of the agent."""
         try:
             async with asyncio.timeout(_COMMANDS_TIMEOUT_S):
                 while True:
@@ -163,7 +164,7 @@ class CalledAgent:
                 self._control = None
 
     def _take_pong(self, writer: asyncio.StreamWriter, pong: pb.Pong) -> None:
-        """Pass on the answer to the last ping. Ignore late answers to others."""
+        """Pass on the answer to the last ping. Ignore late answers to earlier pings."""
         answered_ns = time.monotonic_ns()
         if self._control is not writer or not self._unanswered:
             return
@@ -175,19 +176,20 @@ class CalledAgent:
 class CallHomeListener:
     """TCP listener for the agents of one run.
 
-    Use it as an asynchronous context manager. Its end closes all connections.
+    Use the listener as an asynchronous context manager. Its exit closes all
+    connections.
 
     Args:
         folder: Folder for the Unix sockets on which ``AgentClient`` calls agents. Only
             its owner must be able to open it.
-        enrollment: Decides which agents may enroll.
-        authority: Signs their certificates.
-        log: Called with the name of an agent and lines of its log.
+        enrollment: Object that decides which agents may enroll.
+        authority: Authority that signs the agents' certificates.
+        log: Function that is called with the name of an agent and lines of its log.
 
     Attributes:
         agents: The expected agents, by name.
-        refusals: The last refusal of each source address, the oldest first. Their
-            number has a limit.
+        refusals: The last refusal of each source address, oldest first. Their number
+            has a limit.
     """
 
     def __init__(
@@ -213,8 +215,8 @@ class CallHomeListener:
         """Start to listen, and return the port.
 
         Args:
-            host: Address; empty: all addresses.
-            port: TCP port; 0: a free one.
+            host: Address to listen on. If empty, all addresses.
+            port: TCP port. If 0, any free port.
 
         Raises:
             EnvironmentProblem: If the controller cannot listen there.
@@ -238,7 +240,7 @@ class CallHomeListener:
             ) from error
         listener.setblocking(False)
         self._stack.callback(listener.close)
-        # All agents may have one source, such as a gateway.
+        # All agents may have the same source address, such as that of a gateway.
         most = MOST_WAITING + _CONNECTIONS_OF_AGENT * len(self.agents)
         acceptor = TlsAcceptor(
             listener,
@@ -272,7 +274,7 @@ class CallHomeListener:
         task.add_done_callback(self._tasks.discard)
 
     async def wait(self) -> None:
-        """Wait until something has changed: an agent has arrived, left or been refused.
+        """Wait until an agent has arrived, left or been refused.
 
         Raises:
             EnrollmentStopped: If one name was claimed twice.
@@ -330,7 +332,7 @@ class CallHomeListener:
                 await close(writer)
 
     def _note_refusal(self, address: str, error: ChakramError) -> None:
-        """Keep the last refusal of an address. Forget old ones beyond a limit."""
+        """Keep the last refusal of an address. Discard old refusals beyond a limit."""
         self.refusals.pop(address, None)
         self.refusals[address] = error
         if len(self.refusals) > len(self.agents) + _MOST_OTHER_REFUSALS:
@@ -339,13 +341,13 @@ class CallHomeListener:
     def _answer(
         self, hello: pb.Hello, writer: asyncio.StreamWriter, source: str
     ) -> tuple[CalledAgent | None, pb.Welcome]:
-        """Return the agent whose connection this is, and the answer to its greeting.
+        """Return the agent of a connection, and the answer to its greeting.
 
         Raises:
             ChakramError: If the agent must not enroll or connect.
         """
         name = hello.name
-        # Strangers must not fill the memory with errors that contain these texts.
+        # Unknown clients must not fill the memory with errors that contain these texts.
         if max(len(name), len(hello.version)) > _LONGEST_TEXT:
             raise AgentError(f"agent at {source}", "its name or version is too long")
         if hello.protocol != PROTOCOL_VERSION or hello.version != chakram.__version__:

@@ -29,15 +29,15 @@ CONTROLLER_HOST = "controller.chakram.invalid"
 AGENT_VALID = timedelta(hours=1)
 """Validity of an agent's certificate. The agent renews it after half of this time."""
 _RUN_VALID = timedelta(days=30)
-"""Validity of the authority and of the controller's certificate. It ends the run's
-authority if the controller does not."""
+"""Validity of the authority and of the controller's certificate. It limits the use of
+the authority if the controller does not end."""
 _BACKDATED = timedelta(days=1)
-"""Certificates begin this long ago, because clocks of hosts may be wrong."""
+"""Time by which certificates are backdated, because clocks of hosts may be wrong."""
 _ROLE = "urn:chakram:agent:"
 
 
 class RunAuthority:
-    """Certificates for the agents and the controller of one run."""
+    """Certificate authority for the agents and the controller of one run."""
 
     def __init__(self) -> None:
         now = datetime.now(UTC)
@@ -47,11 +47,11 @@ class RunAuthority:
 
     @property
     def certificate(self) -> bytes:
-        """Certificate of the authority in PEM, to check the controller with."""
+        """Certificate of the authority in PEM. Agents use it to check the controller."""
         return self._authority.certificate.public_bytes(serialization.Encoding.PEM)
 
     def sign_request(self, name: str, request: bytes) -> bytes:
-        """Return a certificate in PEM for the agent of this name.
+        """Return a certificate in PEM for the agent *name*.
 
         Args:
             name: Name of the agent, which replaces the subject of the request.
@@ -76,7 +76,7 @@ class RunAuthority:
         return certificate.public_bytes(serialization.Encoding.PEM)
 
     def check_request(self, name: str, request: bytes) -> ec.EllipticCurvePublicKey:
-        """Return the key of a certificate signing request.
+        """Check a certificate signing request, and return its public key.
 
         Raises:
             PeerError: If the request is not valid or has another kind of key.
@@ -96,7 +96,7 @@ class RunAuthority:
     def server_context(self) -> ssl.SSLContext:
         """Return the TLS context of the controller's listener.
 
-        Agents without a certificate can connect, but then only enroll.
+        Agents without a certificate can connect, but can only enroll.
         """
         now = datetime.now(UTC)
         key = ec.generate_private_key(ec.SECP256R1())
@@ -135,7 +135,7 @@ def client_context(
 
     Args:
         authority: Certificate of the run's authority in PEM.
-        pair: The agent's certificate in PEM and its key; None to enroll.
+        pair: The agent's certificate in PEM and its key. None to enroll.
 
     Raises:
         ssl.SSLError: If the certificates are not valid.
@@ -151,13 +151,13 @@ def client_context(
 def load_pair(
     context: ssl.SSLContext, certificate: bytes, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    """Give a context a certificate and its key, without a file on a disk."""
+    """Load a certificate and its key into a context, without a file on a disk."""
     with _in_memory(certificate) as first, _in_memory(private_pem(key)) as second:
         context.load_cert_chain(first, second)
 
 
 def agent_name(subject: ssl.SSLObject) -> str | None:
-    """Return the agent that a connection's certificate names; None without one."""
+    """Return the agent name in a connection's certificate, or None if there is none."""
     certificate: dict[str, Any] = dict(subject.getpeercert() or {})
     for kind, value in certificate.get("subjectAltName", ()):
         if kind == "URI" and value.startswith(_ROLE):

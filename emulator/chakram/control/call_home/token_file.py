@@ -18,12 +18,13 @@ class TokenFile:
     """Data that an agent needs to connect to its controller.
 
     Attributes:
-        token: The token.
+        token: Token with which the agent enrolls.
         authority: Certificate of the run's authority in PEM.
-        controllers: Addresses of the controller, to be tried in this order.
-        launcher_port: Port of the controller at the address of its launcher, if agents
-            know that address and are to try it first; 0: they are not.
-        name: Name of the agent's host; None if all hosts get the same file.
+        controllers: Addresses of the controller, in the order in which the agent tries
+            them.
+        launcher_port: Port of the controller at the address that the launcher gives to
+            agents. Agents try this address first. If 0, there is no such address.
+        name: Name of the agent's host. None if all hosts get the same file.
     """
 
     token: bytes
@@ -42,7 +43,7 @@ def parse_token_file(data: bytes, where: str) -> TokenFile:
     """Return the content of a token file.
 
     Raises:
-        ConfigError: If it is not valid. The message does not contain the token.
+        ConfigError: If the file is not valid. The message does not contain the token.
     """
     document = parse_json(data, where, error=ConfigError, hint=_HINT)
     try:
