@@ -42,7 +42,7 @@ _SAVE_AGAIN = "save it again with `chakram plan ... --save`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedInput:
-    """An input file of the programs, with its size and modification time."""
+    """An input file that programs derive from, with its size and modification time."""
 
     path: Name
     size_bytes: int

@@ -1,4 +1,4 @@
-"""Reading of all switches before, during and after a run."""
+"""Reading of the counters of all switches before, during and after a run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Collector:
 
         Raises:
             ConfigError: If a package is missing.
-            FabricError: If a switch does not answer, refuses, or lacks ports.
+            FabricError: If a switch does not answer, refuses a request, or lacks ports.
         """
         try:
             if self._receiver is not None:
@@ -98,13 +98,14 @@ class Collector:
     async def end(self, *, is_patient: bool = True) -> None:
         """Wait until the counters are current, and store them as the end.
 
-        A switch that no longer answers delays this by a few of its intervals. If the
-        run has failed, the wait takes at most some seconds.
+        A switch that no longer answers prolongs the wait by a few of its intervals.
+        Without *is_patient*, as after a failed run, the wait takes at most a few
+        seconds.
         """
         self._end_ns = monotonic_ns()
         most_ns = None if is_patient else _GRACE_NS
-        # Measure clocks first, because counters look current if a clock has drifted.
-        # The clock of a switch that no longer answers was measured before.
+        # Measure clocks first, because counters look current if a clock has drifted. If
+        # a switch no longer answers, its earlier clock measurement applies.
         clocks = (reader.measure_clock() for reader in self._readers.values())
         with suppress(TimeoutError):
             async with asyncio.timeout(None if is_patient else _GRACE_NS * 1e-9):
@@ -133,13 +134,13 @@ class Collector:
         )
 
     def classes(self) -> list[tuple[str, str, int, dict[str, int]]]:
-        """Return link, direction, class and current counters of what ports send.
+        """Return link, direction, class and current counters of outgoing traffic.
 
-        Hosts do not report. The pause frames that a host received are those that the
-        switch sent.
+        Hosts do not report counters. The pause frames that a host received are the
+        pause frames that its switch sent.
 
-        Classes that have not sent anything, and were never paused, are left out. The
-        counters of whole ports have class ``ALL_CLASSES``.
+        Classes that sent nothing and were never paused are left out. The counters of
+        whole ports have class ``ALL_CLASSES``.
         """
         places = {
             str(end): (link.name, direction)
@@ -172,7 +173,7 @@ class Collector:
         return found
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Return the entry of each switch in ``run.json``."""
+        """Return the entry of each switch for ``run.json``."""
         found: dict[str, dict[str, Any]] = {}
         for name, reader in self._readers.items():
             clock, history = reader.clock, reader.history
@@ -225,7 +226,7 @@ class Collector:
                     + (f", and {len(in_run) - 1} more gaps" if len(in_run) > 1 else "")
                     + " (gaps in run.json)"
                 )
-            # Like totals, this depends on the order of readings, not on clocks.
+            # Like totals, this check depends on the order of readings, not on clocks.
             marks = counted[name]
             ports = [
                 port
@@ -265,11 +266,11 @@ class Collector:
     # ---- settling --------------------------------------------------------------------
 
     async def _settled(self, when: str, most_ns: int | None = None) -> dict[str, Mark]:
-        """Return each switch's counters once they contain all that happened so far.
+        """Return each switch's counters once they include everything up to now.
 
         Args:
-            when: Word for warnings.
-            most_ns: Longest time to wait; None: as long as each switch needs.
+            when: When the wait takes place, as a word for warnings.
+            most_ns: Longest time to wait. If None, wait as long as each switch needs.
         """
         now_ns = monotonic_ns()
         marks = await asyncio.gather(
@@ -290,7 +291,7 @@ class Collector:
     ) -> Mark:
         target, clock = reader.target, reader.clock
         refresh_ns = target.mapping.refresh_ns
-        # A counter was read by the switch up to refresh_ns before its timestamp.
+        # A switch reads a counter up to ``refresh_ns`` before the counter's timestamp.
         due_ns = clock.to_device(now_ns) + refresh_ns + (clock.bound_ns or 0)
         limit_ns = (
             now_ns

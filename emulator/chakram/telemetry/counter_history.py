@@ -1,6 +1,6 @@
 """Counters of one switch over a run: totals, samples, resets and gaps.
 
-All times are those of the device's clock, in ns.
+All times are times of the device's clock, in ns.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Key = tuple[str, int, str]
 
 @dataclass(slots=True)
 class _Counter:
-    """A counter: its value, its time, and the time at which the value was current."""
+    """A counter: its value, its time, and the last time at which it was current."""
 
     raw: int
     total: int
@@ -73,12 +73,12 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time without samples of a port.
+    """A period without samples of a port.
 
     Attributes:
         port: The port.
-        start_ns: Time of the last sample before.
-        end_ns: Time of the first sample after.
+        start_ns: Time of the last sample before the gap.
+        end_ns: Time of the first sample after the gap.
     """
 
     port: str
@@ -93,17 +93,18 @@ class CounterHistory:
         ports: Ports to record, by the device's names. Other ports are ignored.
         bits: Width of the counters.
         spacing_ns: Shortest time between two samples that are kept.
-        gap_ns: Time without a sample of a port that is a gap.
-        are_cleared: Whether each value of a watermark is that of a new interval.
+        gap_ns: Shortest time without a sample of a port that counts as a gap.
+        are_cleared: Whether a watermark covers only the time since its last value.
 
     Attributes:
         updates: Number of values that were recorded.
         gaps: Gaps so far.
         resets: Ports and times of counters that decreased.
-        down: Ports that are down, and since when.
-        outages: Ports that were down, with both times.
-        are_changes: Whether times are those of the last change of a value. Some
-            switches, such as those with Arista EOS, repeat them until a value changes.
+        down: Ports that are down, with the time at which each went down.
+        outages: Periods in which a port was down.
+        are_changes: Whether timestamps are times of the last change of a value. Some
+            switches, such as those with Arista EOS, repeat a timestamp until the value
+            changes.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class CounterHistory:
         self._are_cleared = are_cleared
         self._spacing_ns = spacing_ns
         self._gap_ns = gap_ns
-        # Samples may have waited here for about an interval.
+        # Samples may have waited on this machine for about an interval.
         self._longest_wait_ns = 2 * spacing_ns
         self._numbers = {port: number for number, port in enumerate(ports)}
         self._names = list(self._numbers)
@@ -166,7 +167,7 @@ class CounterHistory:
             if is_new:
                 touched[reading.port, reading.traffic_class] = None
         if self.are_changes and not were_changes and arrived_ns is not None:
-            # The earlier times do not tell when the switch sent data.
+            # Earlier timestamps do not show when the switch sent data.
             self._seen_ns = dict.fromkeys(self._seen_ns, arrived_ns)
         for port, now_ns in current_ns.items():
             seen_ns = self._seen_ns.get(port, now_ns)
@@ -207,8 +208,8 @@ class CounterHistory:
         """Return whether all ports, and all known counters, are newer than a time.
 
         Args:
-            after_ns: The time.
-            of_classes_ns: How much later counters of classes must be.
+            after_ns: Time that the counters must have reached.
+            of_classes_ns: How much later the counters of classes must be.
         """
         return len(self._seen_ns) == len(self._names) and all(
             each.current_ns >= after_ns + of_classes_ns * (key[1] != ALL_CLASSES)
@@ -230,11 +231,12 @@ class CounterHistory:
         )
 
     def samples(self) -> Iterator[tuple[int, str, int, dict[str, int]]]:
-        """Yield time, port, class and counters of each sample, without unknown ones.
+        """Yield time, port, class and known counters of each sample.
 
-        A watermark is the longest queue since a user cleared it. In samples, it is
-        the longest queue since the previous sample, if it rose since then. Otherwise,
-        it is the current length, which the queue may have exceeded in between.
+        A watermark of a switch is the longest queue since a user cleared the watermark.
+        The watermark in a sample is the longest queue since the previous sample, if the
+        switch's watermark rose since then. Otherwise, it is the current queue length,
+        although the queue may have been longer since the previous sample.
         """
         for key, (_, time_ns, values) in self._pending.items():
             self._keep(key, time_ns, values)
@@ -260,7 +262,7 @@ class CounterHistory:
     def _count(
         self, time_ns: int, reading: Reading, arrived_ns: int | None
     ) -> tuple[_Counter, bool] | None:
-        """Update a counter, unless the reading is older.
+        """Update a counter, unless the reading is older than the counter.
 
         Returns:
             The counter, and whether the reading is new.
@@ -291,7 +293,8 @@ class CounterHistory:
         known.time_ns = time_ns
         known.current_ns = max(known.current_ns, time_ns)
         if arrived_ns is not None:
-            # A switch that reads its counters in intervals reads them more often.
+            # A switch that reads its counters periodically does so more often than
+            # this.
             if not is_new and arrived_ns - time_ns > _LONG_AGO_NS:
                 self.are_changes = True
             if self.are_changes:
@@ -307,10 +310,10 @@ class CounterHistory:
         )
 
     def _sample(self, time_ns: int, port: str, traffic_class: int) -> None:
-        """Keep the values of a port or class, in the current sample or a new one.
+        """Store the values of a port or class in the current or a new sample.
 
-        Values of one interval may arrive in several messages. They are one sample,
-        with the latest time.
+        Values of one interval may arrive in several messages. They form one sample with
+        the latest time.
         """
         key = port, traffic_class
         values = tuple(
@@ -332,10 +335,10 @@ class CounterHistory:
     def _keep(
         self, key: tuple[str, int], time_ns: int, values: tuple[int, ...]
     ) -> None:
-        """Keep a sample, unless it is equal to the one before.
+        """Keep a sample, unless it is equal to the previous sample.
 
-        When a port changes again after a time without changes, the end of that time is
-        kept as well, so that the change falls into the last interval.
+        Several equal samples may precede a change. The last of them is kept as well, so
+        that the change falls into the last interval.
         """
         kept = self._kept.get(key)
         skipped_ns = self._skipped_ns.pop(key, None)
@@ -349,7 +352,7 @@ class CounterHistory:
         self._rows.extend((time_ns, number, key[1], *values))
 
     def _thin(self) -> None:
-        """Drop every second sample of each class, and keep fewer from now on."""
+        """Drop every second sample of each class, and keep fewer new samples."""
         self._spacing_ns = max(1, self._spacing_ns) * 2
         kept = array("q")
         turn: dict[tuple[int, int], bool] = {}
@@ -362,11 +365,11 @@ class CounterHistory:
 
 
 def both(before: Mark, after: Mark, port: str, counter: str) -> tuple[int, int] | None:
-    """Return a counter of a port at two times, or None if unknown.
+    """Return the values of a port's counter at two moments, or None if unknown.
 
     Without a counter of the whole port, the result is the sum over its classes. The
-    counter is not known if any counter of the port was reset in between, or if not all
-    of its values are known at both moments.
+    values are unknown if any counter of the port was reset between the moments. They
+    are also unknown if a value is missing at either moment.
     """
     if before.resets.get(port) != after.resets.get(port):
         return None

@@ -1,4 +1,4 @@
-"""Measurement of the lead of a switch's clock over the clock of this machine."""
+"""Measurement of how far a switch's clock is ahead of the clock of this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request that the switch has answered with its time.
+    """A request, and the switch's answer with the time of its clock.
 
     Attributes:
         sent_ns: Time of the request on the clock of this machine.
@@ -27,7 +27,7 @@ class Exchange:
 
     @property
     def ahead_ns(self) -> int:
-        """Estimate of the device's lead, with an error of half a round trip."""
+        """Estimate of how far the device is ahead, to within half a round trip."""
         return self.device_ns - (self.sent_ns + self.received_ns) // 2
 
 
@@ -36,11 +36,11 @@ class DeviceClock:
     """The clock of one switch.
 
     Attributes:
-        best: The quickest exchange of each burst of requests.
+        best: The fastest exchange of each burst of requests.
         advances: Whether the device's time changed within every burst. If not, samples
-            have their times of arrival, so later bursts do not change the lead.
+            get their times of arrival, so later bursts do not change the lead.
         assumed_ns: Lead of a clock that was not measured.
-        step_ns: By how much the clock seems to advance at once.
+        step_ns: Estimated size of the steps in which the clock advances.
     """
 
     best: list[Exchange] = field(default_factory=list)
@@ -69,7 +69,7 @@ class DeviceClock:
 
     @property
     def ahead_ns(self) -> int:
-        """How far the device is ahead: the mean of the bursts."""
+        """How far the device is ahead, as the mean of all bursts."""
         if not self.best:
             return self.assumed_ns
         return sum(each.ahead_ns for each in self.best) // len(self.best)
@@ -78,8 +78,9 @@ class DeviceClock:
     def bound_ns(self) -> int | None:
         """Largest error of ``ahead_ns``, or None if the clock was not measured.
 
-        Every burst bounds the lead at its own time. A clock that drifts adds half of
-        the difference between bursts, and one that advances in steps adds its step.
+        Every burst bounds the lead at the time of the burst. Drift of the clock adds
+        half of the difference between bursts. A clock that advances in steps adds the
+        size of a step.
         """
         if not self.best or not self.advances:
             return None
@@ -93,5 +94,5 @@ class DeviceClock:
         )
 
     def to_device(self, local_ns: int) -> int:
-        """Return the device's time at a time of this machine."""
+        """Return the device's time that corresponds to a time of this machine."""
         return local_ns + self.ahead_ns

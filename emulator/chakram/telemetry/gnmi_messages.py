@@ -1,4 +1,4 @@
-"""Messages of gNMI: paths, values and subscriptions.
+"""gNMI messages: paths, values and subscriptions.
 
 Specification: openconfig/reference, rpc/gnmi/gnmi-specification.md, version 0.10.
 """
@@ -28,16 +28,16 @@ except (ImportError, RuntimeError):  # absent, or generated for a newer grpcio
     gnmi_pb2 = gnmi_pb2_grpc = None
 
 pb: Any = gnmi_pb2
-"""The messages."""
+"""Module with the generated messages."""
 pb_grpc: Any = gnmi_pb2_grpc
-"""The service."""
+"""Module with the generated service."""
 
 _KEYED = re.compile(r"^([^\[]+)((?:\[[^=\]]+=[^\]]*\])*)$")
 _KEY = re.compile(r"\[([^=\]]+)=([^\]]*)\]")
 
 
 def require_gnmi() -> None:
-    """Check that the messages can be used.
+    """Check that the generated messages are available.
 
     Raises:
         ConfigError: If the package is not installed.
@@ -73,7 +73,7 @@ def decode_value(value: Any) -> object:
     """Return the content of a ``TypedValue`` as plain data.
 
     Raises:
-        ValueError: If its JSON cannot be read.
+        ValueError: If the value contains invalid JSON.
     """
     kind = value.WhichOneof("value")
     match kind:
@@ -91,9 +91,9 @@ def decode_value(value: Any) -> object:
 
 
 def updates(notification: Any) -> Iterator[tuple[Elements, object]]:
-    """Yield path and content of each value in a ``Notification``.
+    """Yield the path and content of each value in a ``Notification``.
 
-    A value that cannot be read is yielded as the error.
+    If a value cannot be read, its content is the error.
     """
     for update in notification.update:
         elements = decode_path(notification.prefix, update.path)
@@ -109,7 +109,7 @@ def encoding_of(mapping: TelemetryMapping) -> int:
 
 
 def prefix_of(target: str | None) -> Any:
-    """Return the prefix that names a target; None without one."""
+    """Return the prefix that names a target, or None without a target."""
     return encode_path((), target) if target else None
 
 
@@ -119,12 +119,12 @@ def subscription(
     paths: Iterable[Elements],
     **mode: int,
 ) -> Any:
-    """Return the request for a stream of the values at some paths.
+    """Return a request for a stream of the values at *paths*.
 
     Args:
-        mapping: The mapping, which has the encoding.
+        mapping: Mapping that determines the encoding.
         target: Target of the paths, or None.
-        paths: The paths.
+        paths: Paths to subscribe to.
         mode: Fields of each ``Subscription``: ``mode`` and ``sample_interval``.
     """
     return pb.SubscribeRequest(

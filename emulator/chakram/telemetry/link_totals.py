@@ -1,4 +1,4 @@
-"""Records of links from the counters of the switches at their ends."""
+"""Link records, derived from the counters of the switches at the ends of links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 FCS_BYTES = 4
-"""Bytes per packet that switches count and links of Chakram do not."""
+"""Bytes per packet that switches count, but Chakram's links do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,11 @@ class SwitchCounters:
         before: Counters before the run.
         after: Counters after the run.
         history: All counters.
-        fcs_bytes: Bytes per packet that are counted beyond those of links.
+        fcs_bytes: Bytes per packet that the switch counts in addition to those of
+            links.
         ahead_ns: How far the device's clock is ahead of this machine's.
         start_ns: Beginning of the run on the clock of this machine.
-        end_ns: Its end.
+        end_ns: End of the run on that clock.
     """
 
     ports: Mapping[str, str]
@@ -59,9 +60,9 @@ class _End:
     def octets(self, way: str) -> tuple[int, int] | None:
         """Return the bytes before and after, without FCS if packets are counted.
 
-        A counter of 32 bits may have begun below the FCS of all packets so far, and a
-        switch may read packets later than bytes. The result is neither negative nor
-        decreasing.
+        A 32-bit byte counter may have wrapped and be less than the FCS of all packets
+        so far. A switch may also read packets later than bytes. The result is
+        nevertheless neither negative nor decreasing.
         """
         counted = self.counters
         marks = counted.before, counted.after
@@ -94,8 +95,9 @@ def link_records(
     """Return the traffic of link directions whose bytes are known.
 
     The port that sends into a link counts its bytes, drops and marks, and the pause
-    frames that it received. A host does not report, so the port at the far end counts
-    the bytes that arrived, the drops on arrival, and the pause frames that it sent.
+    frames that it received. A host reports no counters, so the port at the far end
+    counts the bytes that arrived, the drops on arrival, and the pause frames that it
+    sent.
 
     Args:
         directions: Records without traffic (``preparation.link_records``).
@@ -156,7 +158,7 @@ def link_samples(
         topology: The fabric.
         switches: What its switches counted, by name.
         start_ns: Beginning of the run on the clock of this machine.
-        end_ns: Its end.
+        end_ns: End of the run on that clock.
     """
     numbers = {port: number for number, port in enumerate(ports)}
     hosts = set(topology.hosts)
@@ -197,7 +199,7 @@ class _Since:
     values: Mapping[str, int]
 
     def sent(self) -> tuple[int, ...]:
-        """Return bytes to ``paused_ns`` of the direction that begins at the port."""
+        """Return the fields after the class, for traffic that leaves the port."""
         return (
             self._octets("sent"),
             self.values.get("queue_bytes", UNKNOWN),
@@ -209,7 +211,7 @@ class _Since:
         )
 
     def received(self) -> tuple[int, ...]:
-        """Return the same fields for the direction that ends at the port."""
+        """Return the same fields for traffic that arrives at the port."""
         unknown = (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
         return self._octets("received"), *unknown, self._count("pauses_sent"), UNKNOWN
 
@@ -228,9 +230,9 @@ class _Since:
 def _drops(
     near_port: str, near: _End | None, far_port: str, far: _End | None, hosts: set[str]
 ) -> int | None:
-    """Return the drops at both ends of a direction, of which hosts do not report.
+    """Return the drops at both ends of a direction. Hosts do not report drops.
 
-    None if a switch does not report its part.
+    Return None if a switch does not report its part.
     """
     total = 0
     for port, end, counter in (

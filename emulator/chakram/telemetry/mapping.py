@@ -43,7 +43,7 @@ Bytes, packets, ``drops`` and ``marked`` belong to the egress of a port or queue
 """
 
 BUILT_IN = ("sonic", "openconfig")
-"""Names of the mappings that come with Chakram."""
+"""Names of the mappings that are included in Chakram."""
 
 DESCRIBING = (
     *("mfg-name", "part-no", "hwsku", "platform", "asic_type", "os"),
@@ -63,7 +63,7 @@ _VALUES = {"port": "(?P<port>.+)", "class": "(?P<class>[0-7])"}
 _KEY = re.compile(r"^([^\[]+)\[([^=\]]+)=")
 
 Elements = tuple[str, ...]
-"""Elements of a path; an element with keys is ``name[key=value]``."""
+"""Elements of a path. An element with a key is ``name[key=value]``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Reading:
 
     Attributes:
         port: The device's name of the port.
-        traffic_class: Class, or ``ALL_CLASSES``.
+        traffic_class: Traffic class, or ``ALL_CLASSES``.
         counter: One of ``COUNTERS``.
-        value: The value.
+        value: Value of the counter.
     """
 
     port: str
@@ -100,7 +100,7 @@ class FactSettings(Model):
     target: str | None = None
     """Target of the path's prefix."""
     path: str
-    """The path."""
+    """Path of the values that describe the switch."""
 
 
 def _checked(counters: Mapping[str, str]) -> Mapping[str, str]:
@@ -119,35 +119,36 @@ CounterNames = Annotated[Mapping[str, str], AfterValidator(_checked)]
 
 
 class OtlpMetrics(Model):
-    """Names of metrics in OTLP."""
+    """Names of the OTLP metrics of a switch."""
 
     object: str
-    """Attribute of a data point that names its port or queue."""
+    """Attribute that names the port or queue of a data point."""
     counters: CounterNames
-    """Meaning of metrics, by name of the metric and value of that attribute."""
+    """Meaning of metrics, by name of the metric and value of the attribute."""
 
 
 class TelemetryMapping(Model):
-    """The file of a mapping."""
+    """A mapping, as in its YAML file."""
 
     version: Literal[1]
     """Version of the file format."""
     encoding: Literal["json", "json_ietf", "proto"] = "json_ietf"
-    """Encoding to ask for."""
+    """Encoding that requests ask for."""
     target: str | None = None
-    """Target of the prefix of all subscriptions to counters."""
+    """Target in the prefix of all subscriptions to counters."""
     least_interval_ns: Time = Field(default=0, alias="least_interval")
     """The shortest interval that the switch accepts."""
     refresh_ns: Time = Field(default=0, alias="refresh")
     """Maximum age of a counter when the switch sends it."""
     class_refresh_ns: Time | None = Field(default=None, alias="class_refresh")
-    """The same for counters of classes. Default: refresh."""
+    """Maximum age of counters of classes. Default: refresh."""
     watermarks: Literal["cumulative", "since_last"] = "cumulative"
-    """Meaning of a watermark: the maximum since it was cleared, or since last read."""
+    """Meaning of a watermark: the maximum since it was cleared, or since it was last
+    read."""
     octets_include_fcs: bool = True
-    """Whether the FCS of packets is counted in bytes."""
+    """Whether counts of bytes include the FCS of packets."""
     bits: Literal[32, 64] = 64
-    """Width of counters."""
+    """Width of counters in bits."""
     strip_modules: bool = False
     """Whether names in paths and JSON can begin with the name of a YANG module."""
     subscribe: tuple[str, ...] = Field(min_length=1, max_length=64)
@@ -157,13 +158,14 @@ class TelemetryMapping(Model):
     state: StateSettings | None = None
     """Where a switch reports the state of a port."""
     facts: tuple[FactSettings, ...] = ()
-    """Paths to read once before a run. The answers to the first are also the clock."""
+    """Paths to read once before a run. The answers for the first path also provide the
+    clock."""
     otlp: OtlpMetrics | None = None
-    """Metrics of OTLP."""
+    """OTLP metrics that the switch sends."""
 
     @property
     def of_classes_ns(self) -> int:
-        """How much older counters of classes can be than those of ports."""
+        """How much older counters of classes can be than counters of ports."""
         if self.class_refresh_ns is None:
             return 0
         return max(0, self.class_refresh_ns - self.refresh_ns)
@@ -217,7 +219,7 @@ class PathMatcher:
         return found
 
     def readings(self, elements: Elements, value: object) -> Iterator[Reading | str]:
-        """Yield the readings in a value, or what is wrong with it.
+        """Yield the readings in a value, or a text about what is wrong with it.
 
         Args:
             elements: Path of the value.
@@ -269,7 +271,7 @@ class PathMatcher:
             yield elements, value
 
     def _key_of(self, name: str, entry: object) -> str:
-        """Return the element of an entry of a list, with its key."""
+        """Return the path element of a list entry, with the entry's key."""
         if isinstance(entry, dict):
             for key in self._keys.get(name, ()):
                 if key in entry:
@@ -296,7 +298,7 @@ class PathMatcher:
 
 
 def split_path(path: str) -> Elements:
-    """Return the elements of a path; slashes within brackets do not separate."""
+    """Return the elements of a path. Slashes within brackets separate nothing."""
     elements, depth, start = [], 0, 0
     for at, letter in enumerate(path):
         depth += (letter == "[") - (letter == "]")
@@ -313,10 +315,10 @@ def path_of_port(path: str, port: str) -> Elements:
 
 
 def decode_json(data: bytes) -> object:
-    """Return the content of a JSON value of a switch.
+    """Return the content of a JSON value from a switch.
 
     Raises:
-        ValueError: If it is not JSON, or nested too deeply.
+        ValueError: If the value is not JSON, or is nested too deeply.
     """
     try:
         return json.loads(data)
@@ -338,7 +340,7 @@ def _pattern(element: str) -> re.Pattern[str]:
 
 
 def _number(value: object) -> int | None:
-    """Return a count, or None if *value* is not one."""
+    """Return *value* as a count, or None if it is not a count."""
     number: Any = value
     if isinstance(value, str):
         if not value.strip().isdecimal() or len(value) > 32:
@@ -354,7 +356,7 @@ def _number(value: object) -> int | None:
 
 
 def names_of(facts: Mapping[str, Any], keys: Sequence[str]) -> dict[str, str]:
-    """Return the values of some keys from anywhere in the facts of a switch."""
+    """Return the values of *keys*, wherever they are in the facts of a switch."""
     found: dict[str, str] = {}
     waiting: list[object] = [facts]
     while waiting:

@@ -1,4 +1,4 @@
-"""Receiver of OTLP metrics, which switches send every few milliseconds.
+"""Receiver of the OTLP metrics that switches send every few milliseconds.
 
 Specification: opentelemetry-proto, MetricsService over gRPC. SONiC's high-frequency
 telemetry sends gauges, whose attribute ``object_name`` is a port or queue.
@@ -29,14 +29,14 @@ _MOST_CALLS = 64
 _DELTA, _NO_VALUE = 1, 1  # AGGREGATION_TEMPORALITY_DELTA, and a DataPointFlags
 
 _Found: TypeAlias = defaultdict[tuple[int, int], list[Reading | str]]
-"""Readings by the number of a reader and their time."""
+"""Readings, by number of the reader and time of the readings."""
 
 
 class OtlpReceiver:
     """Receiver of metrics, which passes them to the readers of the switches.
 
     Args:
-        listener: Where to listen.
+        listener: Address and certificates to listen with.
         readers: The readers of all switches.
 
     Attributes:
@@ -51,7 +51,8 @@ class OtlpReceiver:
         self._readers = [
             (reader, metrics, _matcher(metrics))
             for reader in readers
-            # A switch with an address is read through gNMI: its metrics are not needed.
+            # A switch with an address is read through gNMI, so its metrics are not
+            # needed.
             if (metrics := reader.target.mapping.otlp) is not None
             and reader.target.address is None
         ]
@@ -119,7 +120,8 @@ class OtlpReceiver:
     def take(self, request: Any) -> None:
         """Record the data points of one request, in the order of their times.
 
-        A request may contain several points of one metric before those of the next.
+        A request may contain several points of one metric before the points of the next
+        metric.
         """
         found: _Found = defaultdict(list)
         for resource in request.resource_metrics:
@@ -153,7 +155,7 @@ class OtlpReceiver:
                 found[number, point.time_unix_nano] += readings
 
     def _number_of(self, names: set[str]) -> int | None:
-        """Return the number of the reader of a switch with one of these names."""
+        """Return the number of the reader whose switch has one of these names."""
         for number, (reader, _, _) in enumerate(self._readers):
             device = reader.target.device
             if device in names or (device is None and len(self._readers) == 1):
@@ -173,7 +175,7 @@ class OtlpReceiver:
 
 
 def _matcher(metrics: OtlpMetrics) -> PathMatcher:
-    """Return a matcher of metrics, whose names do not depend on case."""
+    """Return a matcher for metrics that ignores the case of their names."""
     named = {}
     for path, counter in metrics.counters.items():
         name, slash, place = path.partition("/")

@@ -15,12 +15,12 @@ _SILENT_ROUNDS = 2
 _LOOK_NS = 100_000_000
 
 Part = tuple[str, bool]
-"""A port, and whether its counters are those of the whole port, or of its classes."""
+"""A port, and whether the counters are of the whole port instead of its classes."""
 
 
 @dataclass(slots=True)
 class _Reports:
-    """Time of the last report of a part, its number of rounds, and the last start."""
+    """A part's last report, number of rounds, and start of the last round."""
 
     heard_ns: int
     rounds: int = 0
@@ -28,11 +28,11 @@ class _Reports:
 
 
 class PortReports:
-    """The reports of the ports of one switch.
+    """Times at which the ports of one switch were reported.
 
     Args:
         interval_ns: Time between two samples.
-        class_refresh_ns: Time after which the switch reads counters of classes again.
+        class_refresh_ns: Interval at which the switch reads counters of classes.
     """
 
     def __init__(self, *, interval_ns: int, class_refresh_ns: int) -> None:
@@ -45,7 +45,7 @@ class PortReports:
         self._looked_ns = 0
 
     def begin(self, now_ns: int) -> None:
-        """Begin with a new subscription."""
+        """Start over because of a new subscription."""
         self._known = {part: _Reports(now_ns) for part in self._known}
 
     def add(self, parts: Iterable[Part], now_ns: int) -> None:

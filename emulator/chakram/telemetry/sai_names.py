@@ -1,4 +1,4 @@
-"""Names of statistics that SONiC's high-frequency telemetry gives as numbers.
+"""Names of statistics that SONiC's high-frequency telemetry reports as numbers.
 
 The metric ``sai_counter_type_1_stat_9`` is statistic 9 of object type 1, which is
 ``SAI_PORT_STAT_IF_OUT_OCTETS``. Source: ``saitypes.h``, ``saiport.h`` and
@@ -36,7 +36,7 @@ _NAMES = {
     (_QUEUE, 27): "SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES",
     (_QUEUE, 34): "SAI_QUEUE_STAT_WRED_ECN_MARKED_PACKETS",
 }
-"""Names by the numbers of object type and statistic."""
+"""Names of statistics, by the numbers of object type and statistic."""
 
 
 def sai_name(metric: str) -> str:

@@ -1,4 +1,4 @@
-"""Reader of one switch: its facts, its clock, and its counters."""
+"""Reader of one switch's facts, clock and counters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GAP_INTERVALS = 3
-"""Intervals without a sample that are a gap, and after which a stream begins again."""
+"""Number of intervals without a sample after which there is a gap, and a stream
+restarts."""
 
 _CALL_S = 5.0
 _LATEST_NS = 1 << 62
@@ -61,7 +62,7 @@ _MOST_EXAMPLES = 3
 _STATES_S = 60.0
 """Time without a change of state after which a reader asks for the states again.
 
-Without it, a connection that a restart of the switch has broken would last. Servers
+Otherwise, a connection that broke when the switch restarted would stay open. Servers
 also end connections that carry nothing but keepalives.
 """
 _NO_GET = frozenset(
@@ -71,7 +72,7 @@ _NO_GET = frozenset(
         grpc.StatusCode.NOT_FOUND,
     }
 )
-"""Refusals of a request for values after which a subscription can succeed."""
+"""Status codes of a refused request for values that do not rule out a subscription."""
 
 _REFUSALS = {
     grpc.StatusCode.UNAUTHENTICATED: "refuses the user or certificate",
@@ -91,11 +92,11 @@ class SwitchReader:
 
     Attributes:
         target: The switch.
-        history: Its counters.
-        clock: Its clock.
+        history: Counters of the switch.
+        clock: Clock of the switch.
         facts: Facts that the switch reports, by path.
         ignored: Number of values that could not be used.
-        examples: The first of them.
+        examples: Descriptions of the first ignored values.
         restarts: Number of restarts of the stream of samples.
     """
 
@@ -137,10 +138,10 @@ class SwitchReader:
 
         Raises:
             ConfigError: If a package is missing.
-            FabricError: If the switch does not answer, or refuses.
+            FabricError: If the switch does not answer, or refuses a request.
         """
         if self.target.address is None:
-            # It sends OTLP with the time of day.
+            # The switch sends OTLP, in which times are times of day.
             self.clock.assumed_ns = time_ns() - monotonic_ns()
             await self._first_samples()
             return
@@ -173,7 +174,8 @@ class SwitchReader:
             try:
                 exchanges = await self._exchanges(stub, _get(mapping, *place))
             except grpc.aio.AioRpcError as error:
-                # Many switches that stream in PROTO do not answer in it.
+                # Many switches that stream in the PROTO encoding do not answer requests
+                # in it.
                 if place is places[-1] and error.code() not in _NO_GET:
                     raise
                 log.info("no time at %s: %s", place[0], error.code().name)
@@ -182,7 +184,7 @@ class SwitchReader:
                 self.clock.add(exchanges)
                 return
         if not self.clock.best:
-            # Samples then have their times of arrival.
+            # Samples then get their times of arrival.
             self.clock.advances = False
 
     async def _exchanges(self, stub: Any, request: Any) -> list[Exchange]:
@@ -207,8 +209,8 @@ class SwitchReader:
         """Record readings with their time on the device's clock.
 
         Args:
-            at_ns: The time; 0 or less: unknown.
-            found: Readings, and what is wrong with others.
+            at_ns: Time of the readings. If 0 or less, unknown.
+            found: Readings, and texts about values that could not be read.
             arrived_ns: See ``CounterHistory.add``.
         """
         readings = []
@@ -231,7 +233,7 @@ class SwitchReader:
         self._arrived.set()
 
     def _time_of(self, at_ns: int) -> int:
-        """Return a time of the device; without a clock, the time of arrival."""
+        """Return a time of the device, or the arrival time if the clock is unusable."""
         if not 0 < at_ns < _LATEST_NS or not self.clock.advances:
             return self.clock.to_device(monotonic_ns())
         return at_ns
@@ -249,7 +251,7 @@ class SwitchReader:
     # ---- gNMI ------------------------------------------------------------------------
 
     def _how(self) -> dict[str, Any]:
-        """Return the arguments of every short call."""
+        """Return the arguments that all short calls share."""
         return {"timeout": _CALL_S, "metadata": self._metadata()}
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
@@ -346,7 +348,7 @@ class SwitchReader:
         """Yield the responses to a subscription.
 
         Raises:
-            TimeoutError: If there is none for *stall_s*.
+            TimeoutError: If there is no response for *stall_s*.
         """
 
         async def requests() -> Any:
@@ -358,7 +360,7 @@ class SwitchReader:
             while True:
                 async with asyncio.timeout(stall_s):
                     response = await call.read()
-                if not isinstance(response, pb.SubscribeResponse):  # the end
+                if not isinstance(response, pb.SubscribeResponse):  # end of stream
                     return
                 yield response
         finally:
@@ -375,10 +377,10 @@ class SwitchReader:
         self.take(notification.timestamp, found, arrived_ns=arrived_ns)
 
     async def _follow_states(self) -> None:
-        """Follow whether ports are up, while the switch reports it.
+        """Follow whether ports are up, as the switch reports it.
 
-        This has its own connection: SONiC ends a subscription if there is another
-        one on the same connection.
+        This subscription has its own connection, because SONiC ends a subscription if
+        there is another one on the same connection.
         """
         async with _open_channel(self.target) as channel:
             await self._follow_states_through(pb_grpc.gNMIStub(channel))
@@ -448,7 +450,7 @@ def _is_deeper(value: object, depth: int) -> bool:
 
 
 def _get(mapping: TelemetryMapping, path: Elements, target: str | None) -> Any:
-    """Return the request for the values at a path."""
+    """Return a request for the values at a path."""
     return pb.GetRequest(
         prefix=prefix_of(target),
         path=[encode_path(path)],
@@ -467,7 +469,7 @@ def _open_channel(target: Target) -> grpc.aio.Channel:
         ("grpc.max_receive_message_length", _MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", 10_000),
         ("grpc.enable_http_proxy", 0),
-        # Without this, channels to the same address share a connection.
+        # Without this option, channels to the same address share a connection.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     if given.server_name is not None:

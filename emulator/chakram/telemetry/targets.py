@@ -1,4 +1,4 @@
-"""Switches that a run reads, and how it connects to them."""
+"""Switches whose telemetry a run reads, and how the run connects to them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Credentials:
     """Credentials for a connection to a switch.
 
     Attributes:
-        ca: Certificates to trust; None: an unencrypted connection.
-        cert: Own certificate, or None.
-        key: Its private key, or None.
-        server_name: Name that the switch's certificate has, if not its address.
+        ca: Certificates to trust. If None, the connection is unencrypted.
+        cert: Client certificate, or None.
+        key: Private key of the client certificate, or None.
+        server_name: Name in the switch's certificate, if it differs from the address.
         username: User, or None.
         password: The password, or None.
     """
@@ -38,7 +38,7 @@ class Target:
 
     Attributes:
         switch: Name of the switch in the topology.
-        address: ``host:port`` of its gNMI server; None: it sends OTLP only.
+        address: ``host:port`` of the gNMI server. None if the switch sends only OTLP.
         mapping_name: Name or file of the mapping.
         mapping: The mapping.
         ports: The device's name of each port, by its name in the topology.
@@ -58,9 +58,10 @@ class Target:
 
     @property
     def sampled_ns(self) -> int:
-        """Time between two samples, which the switch accepts.
+        """Time between two samples, increased if the switch requires a longer time.
 
-        A switch that sends OTLP is not asked, so its mapping does not limit the time.
+        The mapping does not limit the time of a switch that only sends OTLP, because it
+        gets no requests.
         """
         if self.address is None:
             return self.interval_ns
@@ -73,9 +74,9 @@ class OtlpListener:
 
     Attributes:
         address: ``host:port`` to listen on.
-        cert: Certificate of the receiver; None: unencrypted.
-        key: Its private key.
-        ca: Certificates of switches that may send; None: any.
+        cert: Certificate of the receiver. If None, connections are unencrypted.
+        key: Private key of the receiver.
+        ca: Certificates of switches that may send. If None, any switch may send.
     """
 
     address: str
@@ -86,11 +87,11 @@ class OtlpListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryPlan:
-    """All switches that a run reads.
+    """All switches whose telemetry a run reads.
 
     Attributes:
         targets: The switches.
-        otlp: Receiver of OTLP, or None.
+        otlp: Receiver of OTLP metrics, or None.
     """
 
     targets: tuple[Target, ...] = ()

@@ -47,7 +47,7 @@ class RunAuthority:
 
     @property
     def certificate(self) -> bytes:
-        """Certificate of the authority in PEM. Agents use it to check the controller."""
+        """Certificate of the authority in PEM, to let agents check the controller."""
         return self._authority.certificate.public_bytes(serialization.Encoding.PEM)
 
     def sign_request(self, name: str, request: bytes) -> bytes:
