@@ -1,7 +1,8 @@
-"""The agent bundle: one archive with an agent of the controller's own version.
+"""The agent bundle: an archive with an agent of the same version as the controller.
 
-A host needs no package index, no compiler and no installation to run it. It needs a
-Python of the controller's version, unless the bundle contains an interpreter.
+A host needs no package index, no compiler and no installation to run the agent. The
+host needs a Python of the controller's version, unless the bundle contains an
+interpreter.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DISTRIBUTIONS = (
     "pyroute2",
     "typing-extensions",
 )
-"""Distributions that an agent imports."""
+"""Python distributions that an agent imports."""
 _PLUG_IN_GROUPS = ("chakram.algorithms", "chakram.congestion_controls")
 _CHUNK_BYTES = 1 << 20
 _SKIPPED = {".pyi", ".pyc", ".pxd", ".pyx", ".proto", ".c", ".pem"}
@@ -79,12 +80,13 @@ print(json.dumps([
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentBundle:
-    """An archive, and the folder that it unpacks to.
+    """A bundle's archive, and the folder that it unpacks to.
 
     Attributes:
         data: The archive, a compressed tar file.
-        folder: Name of the only folder in it, which contains its digest.
-        unpacked_bytes: Size of its files, without an interpreter.
+        folder: Name of the only folder in the archive. The name contains the bundle's
+            digest.
+        unpacked_bytes: Size of the unpacked files, without an interpreter.
     """
 
     data: bytes
@@ -102,10 +104,11 @@ def make_bundle(interpreter: Path | None = None) -> AgentBundle:
 
     Args:
         interpreter: Archive of a relocatable CPython for the hosts, with a folder
-            ``python``; None: hosts have a Python of this version.
+            ``python``. If None, hosts need a Python of this version.
 
     Raises:
-        ConfigError: If the interpreter's archive is not one, or has another version.
+        ConfigError: If *interpreter* is not an archive of an interpreter, or has
+            another version.
         EnvironmentProblem: If files of this installation are missing.
     """
     version = ".".join(platform.python_version_tuple()[:2])
@@ -124,7 +127,8 @@ def make_bundle(interpreter: Path | None = None) -> AgentBundle:
     for name, data in sorted(files.items()):
         digest.update(f"{name} {len(data)} ".encode() + data)
     if interpreter is not None:
-        # A host may have the same files without an interpreter, and needs a new folder.
+        # A host may already have the same files without an interpreter, so choose a new
+        # folder.
         with interpreter.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     identity = digest.hexdigest()[:12]
@@ -140,7 +144,7 @@ def make_bundle(interpreter: Path | None = None) -> AgentBundle:
     ).encode()
     folder = f"chakram-agent-{chakram.__version__}-{identity}"
     output = io.BytesIO()
-    # Equal files must result in equal archives, so there is no time stamp.
+    # Equal files must result in equal archives, so use no time stamps.
     with (
         gzip.GzipFile(fileobj=output, mode="wb", compresslevel=3, mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as archive,
@@ -160,7 +164,7 @@ def make_bundle(interpreter: Path | None = None) -> AgentBundle:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    """Yield the files of the agent and of what it imports, by name in the bundle.
+    """Yield the files of the agent and its imports, with their names in the bundle.
 
     Raises:
         EnvironmentProblem: If a distribution is not installed.
@@ -180,7 +184,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
         is_package = path.name.startswith("__init__.")
         target = folder if is_package else folder.parent
         yield f"site/{target}/{path.name}", path.read_bytes()
-        # The compiled form is checked against its source and its C types.
+        # Chakram checks compiled modules against their sources and C types.
         for suffix in (".py", ".pxd", ".pyx"):
             source = path.with_name(path.name.partition(".")[0] + suffix)
             if source != path and source.exists():
@@ -216,13 +220,13 @@ def _files() -> Iterator[tuple[str, bytes]]:
 
 
 def _last_line(ended: subprocess.CompletedProcess[str]) -> str:
-    """Return the last line of errors of a process, or how it ended without any."""
+    """Return the last error line of a process, or how it ended if there is none."""
     lines = ended.stderr.strip().splitlines()
     return lines[-1] if lines else f"its process ended with {ended.returncode}"
 
 
 def _stripped(libraries: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return libraries without symbols for debugging, if this host has binutils."""
+    """Return libraries without debugging symbols, if this host has binutils."""
     with tempfile.TemporaryDirectory() as folder:
         paths = {
             name: Path(folder) / f"{number}.so" for number, name in enumerate(libraries)
@@ -239,7 +243,7 @@ def _stripped(libraries: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _plug_ins() -> list[str]:
-    """Return the installed distributions that add to Chakram."""
+    """Return the names of the installed distributions with plug-ins for Chakram."""
     found = {
         entry.dist.name
         for group in _PLUG_IN_GROUPS
@@ -253,14 +257,14 @@ def _check_interpreter(path: Path, version: str) -> None:
     """Check the archive of an interpreter.
 
     Raises:
-        ConfigError: If it is not one, or has another version.
+        ConfigError: If the file is not such an archive, or has another version.
     """
     where = f"--python {path}"
     hint = f"use a relocatable CPython {version}, e.g. of python-build-standalone"
     try:
         with tarfile.open(path) as source:
             names = source.getnames()
-            # Checksums are at the end, behind the last file.
+            # Read to the end, because checksums follow the last file.
             assert source.fileobj is not None
             while source.fileobj.read(_CHUNK_BYTES):
                 pass

@@ -15,7 +15,7 @@ from chakram.foundation.errors import ConfigError
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,250}")
 _ADDRESS = re.compile(r"[][A-Za-z0-9._:/-]{1,250}")
-"""Addresses and prefixes. Those of IPv6 may begin with a bracket or a colon."""
+"""Addresses and prefixes. IPv6 addresses may begin with a bracket or a colon."""
 _AGENTS = "chakram-agents"
 
 
@@ -73,7 +73,7 @@ def systemd_unit(
     Args:
         listen: Address that the agent listens on.
         allow: Prefixes that the agent may send to.
-        max_rate: Limit of the total send rate; None: no limit.
+        max_rate: Limit on the total send rate. If None, there is no limit.
 
     Raises:
         ConfigError: If a value is not a word.
@@ -98,13 +98,14 @@ def kubernetes_manifests(
     claim: str,
     port_in: Sequence[str],
 ) -> str:
-    """Return manifests of an Indexed Job of agents and a Job of the controller.
+    """Return manifests of an Indexed Job for agents and a Job for the controller.
 
     Args:
         experiment: Path of the experiment on the volume.
         nodes: Number of nodes, with one agent each.
         image: Container image with Chakram.
-        claim: Persistent volume claim with the experiment, for its results.
+        claim: Claim of the persistent volume that contains the experiment and gets its
+            results.
         port_in: Prefixes that choose the ports.
 
     Raises:
@@ -123,10 +124,10 @@ def kubernetes_manifests(
 
 
 def _word(option: str, text: str, allowed: re.Pattern[str] = _WORD) -> str:
-    """Return a text that needs no quotes in any of the file formats.
+    """Return *text* if it needs no quotes in any of the file formats.
 
     Raises:
-        ConfigError: If it is not one.
+        ConfigError: If *text* needs quotes.
     """
     if not allowed.fullmatch(text):
         raise ConfigError(

@@ -21,10 +21,10 @@ LIMIT_S = 600.0
 """Limit on the duration of a command."""
 
 _TIMED_OUT = 124
-"""Exit status of coreutils' timeout."""
+"""Exit status that the ``timeout`` command of coreutils uses."""
 
 FOLDER = ".cache/chakram"
-"""Folder of bundles on hosts, below the home directory."""
+"""Folder for bundles on hosts, relative to the home directory."""
 
 _INSTALL = """\
 set -e
@@ -44,7 +44,8 @@ _START = (
     '[ -x "$a" ] || a=chakram-agent; exec "$a" "$@"'
 )
 PUSHED_AGENT = ("sh", "-c", _START, "chakram-agent")
-"""Command of the agent that was pushed to a host, or else of the installed one."""
+"""Command that runs the agent pushed to a host, or the installed agent if there is
+none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class EndedCommand:
 
     Attributes:
         hosts: Names of the hosts.
-        status: Exit status; 0: success.
-        last: Last line of its output.
+        status: Exit status. 0 means success.
+        last: Last line of the command's output.
     """
 
     hosts: tuple[str, ...]
@@ -70,13 +71,13 @@ async def install(
     machine: str,
     options: Sequence[str] = (),
 ) -> list[EndedCommand]:
-    """Unpack a bundle on hosts, and start its agent once as a test.
+    """Unpack a bundle on hosts, and start the agent in it once as a test.
 
     Args:
         bundle: The bundle.
         hosts: Names of the hosts, each with the address that reaches it.
         kind: Name of the launcher.
-        machine: Type of processor that the bundle is for.
+        machine: Processor type that the bundle is for.
         options: Further options for the launcher's own command.
 
     Raises:
@@ -104,7 +105,7 @@ async def start_launcher(
     """Start a command, with pipes for its input and its output.
 
     Raises:
-        EnvironmentProblem: If it is not installed.
+        EnvironmentProblem: If the command cannot be started.
     """
     try:
         return await asyncio.create_subprocess_exec(
@@ -125,10 +126,10 @@ async def start_launcher(
 async def _run(
     command: LaunchCommand, data: bytes, gate: asyncio.Semaphore
 ) -> EndedCommand:
-    """Run a command with input.
+    """Run a command with *data* as its input.
 
     Raises:
-        EnvironmentProblem: If it cannot be started.
+        EnvironmentProblem: If the command cannot be started.
     """
     async with gate:
         process = await start_launcher(command)

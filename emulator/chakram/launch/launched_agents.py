@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
 
 ARRIVAL_TIMEOUT_S = 60.0
-"""Longest time between the start of a launcher and the call of its agents."""
+"""Longest time between the start of a launcher and the first call from its agents."""
 STARTING_AT_ONCE = 32
-"""Commands that wait for their agents at the same time, so that no server of
-authentication gets hundreds of requests at once."""
+"""Number of commands that wait for their agents at the same time. The limit prevents
+hundreds of simultaneous requests to an authentication server."""
 _END_TIMEOUT_S = 5.0
 _KILL_TIMEOUT_S = 2.0
 _ENDS_WITHIN_S = 1.0
@@ -51,23 +51,23 @@ _LAST_OUTPUT_TIMEOUT_S = 1.0
 _LAST_LINES = 20
 _LONGEST_LINE = 400
 _MOST_LOG_BYTES = 1 << 20
-_PROBED_PORT = 9  # discard; a UDP socket that connects there sends nothing
+_PROBED_PORT = 9  # discard port; connecting a UDP socket sends nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """The user's options for the start of agents.
+    """Options of the user for starting agents.
 
     Attributes:
         kind: Name of the launcher.
-        listen: Address and port that the controller listens on; empty: all addresses
+        listen: Address and port that the controller listens on. If empty, all addresses
             and a free port.
-        agent: Command of the agent on the hosts; empty: the agent that was pushed to
-            them, or else chakram-agent.
+        agent: Command of the agent on the hosts. If empty, the agent that was pushed to
+            a host, or ``chakram-agent`` if there is none.
         options: Further options for the launcher's own command.
         lease: Time without a controller after which agents end themselves.
-        tolerate: Number of hosts that may be absent: the start fails only after all
-            other hosts have started, too.
+        tolerate: Number of hosts that may be absent. If a tolerated host is absent, the
+            start fails only after all other hosts have started.
     """
 
     kind: str
@@ -78,7 +78,7 @@ class LaunchOptions:
     tolerate: int = 0
 
     def allocated_hosts(self) -> set[str] | None:
-        """Return the hosts of this Slurm job; None if agents may run on any host.
+        """Return the hosts of this Slurm job, or None if agents may run on any host.
 
         Raises:
             ConfigError: If the environment has no valid host list.
@@ -89,7 +89,7 @@ class LaunchOptions:
         return set(expand_host_list(nodes, where="SLURM_JOB_NODELIST"))
 
     def on_allocated_hosts(self, experiment: Experiment) -> Experiment:
-        """Return the experiment without hosts where this job cannot start agents.
+        """Return *experiment* without the hosts on which this job cannot start agents.
 
         Raises:
             ConfigError: If no host is left, or the environment is invalid.
@@ -103,14 +103,14 @@ class LaunchOptions:
 
 @dataclass(slots=True, eq=False)
 class _Started:
-    """A launcher's process.
+    """A process of a launcher.
 
     Attributes:
-        command: Its command.
-        process: Its process.
+        command: Command that was started.
+        process: The process itself.
         token: The token in hexadecimal digits, which a terminal may echo.
-        last: The last lines of its output.
-        reading: Reads its output.
+        last: The last lines of the process's output.
+        reading: Task that reads the output.
     """
 
     command: LaunchCommand
@@ -137,7 +137,7 @@ class _Started:
 
 
 def _signal_name(number: int) -> str:
-    """Return the name of a signal. Most real-time signals have none."""
+    """Return the name of a signal, or its number if it has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -150,7 +150,7 @@ class LaunchedAgents:
 
     Attributes:
         listener: Listener that the agents have connected to.
-        logs: Folder for a log of each host; None: no logs.
+        logs: Folder for a log of each host. If None, there are no logs.
         started: The launcher's processes.
     """
 
@@ -160,13 +160,13 @@ class LaunchedAgents:
     _logged: dict[str, int] = field(default_factory=dict)
 
     async def ended(self, within_s: float | None = _ENDS_WITHIN_S) -> list[str]:
-        """Return how launchers have ended, as clauses; those that run are left out.
+        """Return clauses about how launchers have ended, without running launchers.
 
-        The end of an agent is known from its connection before its launcher ends, so
-        this waits if none has ended.
+        The connection of an agent ends before its launcher does. The method therefore
+        waits if no launcher has ended.
 
         Args:
-            within_s: Longest time to wait; None: until a launcher ends.
+            within_s: Longest time to wait. If None, wait until a launcher ends.
         """
         waiting = [
             asyncio.create_task(each.process.wait(), name="launcher")
@@ -184,7 +184,7 @@ class LaunchedAgents:
         return [f"{', '.join(each.command.hosts)}: {each.told()}" for each in ended]
 
     def write_log(self, name: str, text: str) -> None:
-        """Add lines to the log of a host, which has a limit."""
+        """Add lines to the log of a host, up to a size limit."""
         if self.logs is None:
             return
         data = (plain(text) + "\n").encode()
@@ -192,7 +192,7 @@ class LaunchedAgents:
         self._logged[name] = before + len(data)
         if before > _MOST_LOG_BYTES:
             return
-        # A full disk ends the run where its records are written, not here.
+        # Ignore a full disk here, because writing the records of the run reports it.
         with suppress(OSError):
             self.logs.mkdir(exist_ok=True)
             with (self.logs / f"{to_file_name(name)}.log").open("ab") as file:
@@ -205,8 +205,8 @@ def agent_command(options: LaunchOptions, *, allow: Sequence[str]) -> tuple[str,
     """Return the command of launched agents.
 
     Args:
-        options: How they are started.
-        allow: Prefixes that they may send to; empty: the default of agents.
+        options: Options for starting agents.
+        allow: Prefixes that agents may send to. If empty, the agent's default.
     """
     own = (sys.executable, "-P", "-m", "chakram_agent")
     command = tuple(options.agent) or (own if options.kind == "local" else PUSHED_AGENT)
@@ -229,18 +229,19 @@ async def launched_agents(
     """Start agents on hosts until the block ends.
 
     Args:
-        options: How they are started.
+        options: Options for starting agents.
         hosts: Names of the hosts, each with the address that reaches it.
         allow: Prefixes that the agents may send to.
-        logs: Folder for a log of each host; None: no logs.
-        arrived: Called with the numbers of agents that have called, and of all.
+        logs: Folder for a log of each host. If None, there are no logs.
+        arrived: Function that is called with the number of agents that have called, and
+            with the number of all agents.
 
     Yields:
         The agents.
 
     Raises:
-        HostsAbsent: If an agent does not call. It names the hosts, and what the
-            launcher printed last.
+        HostsAbsent: If an agent does not call. The error contains the hosts and the
+            launcher's last output.
         ConfigError: If the options are not valid.
         EnvironmentProblem: If the controller cannot listen, or the launcher is not
             installed.
@@ -271,7 +272,7 @@ async def launched_agents(
         agents = LaunchedAgents(listener, logs)
         address, port = listen_address(options.listen)
         bound = await listener.listen(address, port)
-        # Names of hosts may have to be resolved.
+        # Use a thread, because host names may have to be resolved.
         reaches = await asyncio.to_thread(_reaches, address, chosen, hosts.values())
         controllers = [socket_text(each, bound) for each in reaches]
 
@@ -287,7 +288,8 @@ async def launched_agents(
             )
 
         stack.push_async_callback(_end, agents)
-        # Names of hosts may have taken long to resolve.
+        # Start the time limit only now, because resolving host names may have taken
+        # long.
         waves = 1 + len(commands) // STARTING_AT_ONCE
         enrollment.ends_ns = (
             time.monotonic_ns() + round(ARRIVAL_TIMEOUT_S * 1e9) * waves
@@ -302,10 +304,10 @@ _LISTEN = re.compile(
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Return the address and port of ``--listen``; empty and 0 where it has none.
+    """Return the address and port in ``--listen``. They are empty and 0 by default.
 
     Raises:
-        ConfigError: If it is not valid.
+        ConfigError: If *text* is not a valid address.
     """
     found = _LISTEN.fullmatch(text)
     host, port = "", 0
@@ -323,7 +325,7 @@ def listen_address(text: str) -> tuple[str, int]:
 def _reaches(listen: str, chosen: Launcher, addresses: Iterable[str]) -> list[str]:
     """Return the addresses at which agents can reach the controller.
 
-    Without ``--listen``, they are those of the interfaces that lead to the hosts.
+    Without ``--listen``, these are addresses of the interfaces that lead to the hosts.
 
     Raises:
         EnvironmentProblem: If no host has an address.
@@ -367,7 +369,7 @@ async def _start(
 
     Raises:
         HostsAbsent: If an agent does not call. If more than *tolerate* hosts are
-            absent, this does not wait for the others.
+            absent, the function does not wait for the other hosts.
         EnvironmentProblem: If the launcher is not installed.
     """
     waiting = list(commands)
@@ -403,16 +405,16 @@ async def _start(
 async def _spawn(
     command: LaunchCommand, token_file: TokenFile, agents: LaunchedAgents
 ) -> _Started:
-    """Start one command, and give it the token file.
+    """Start one command, and write the token file to its standard input.
 
     Raises:
-        EnvironmentProblem: If it is not installed.
+        EnvironmentProblem: If the launcher is not installed.
     """
     process = await start_launcher(
         command,
         # Ctrl-C in a terminal must not end agents before they have sent their records.
         start_new_session=True,
-        # A launcher whose controller is killed ends its agents.
+        # SIGTERM makes a launcher end its agents if the controller is killed.
         preexec_fn=partial(die_with_parent, signal_number=signal.SIGTERM),
     )
     each = _Started(command, process, token_file.token.hex())
@@ -444,7 +446,7 @@ async def _read(each: _Started, agents: LaunchedAgents) -> None:
             text = text.replace(each.token, "(token)")
         text = text[:_LONGEST_LINE]
         each.last.append(one_line(text))
-        # With one host per command, its agent sends the lines of its log itself.
+        # If a command has one host, the agent sends the lines of its log itself.
         is_known = len(hosts) == 1 and " chakram_agent" in text
         if not text.startswith("ready ") and not is_known:
             agents.write_log(name, text)
@@ -452,9 +454,10 @@ async def _read(each: _Started, agents: LaunchedAgents) -> None:
 
 
 async def _read_last_output(ended: Sequence[_Started]) -> None:
-    """Wait until the output of commands that have ended is read."""
+    """Wait until the output of *ended* commands has been read."""
     if ended:
-        # A program that one left behind, e.g. a proxy of ssh, may keep the pipe open.
+        # A program that a command left behind, e.g. an ssh proxy, may keep the pipe
+        # open.
         reading = [each.reading for each in ended]
         await asyncio.wait(reading, timeout=_LAST_OUTPUT_TIMEOUT_S)
 
@@ -471,7 +474,7 @@ async def _why_absent(
     refusals = [
         error
         for error in listener.refusals.values()
-        # With one host per command, its agent has the name in the inventory.
+        # If a command has one host, the agent has the name in the inventory.
         if len(each.command.hosts) > 1 or error.where.startswith(f"agent {absent[0]!r}")
     ]
     if each.has_ended:
@@ -491,7 +494,7 @@ async def _why_absent(
 
 
 def _hint(each: _Started) -> str | None:
-    """Return what to do about a launcher's exit status."""
+    """Return a hint about a launcher's exit status, or None."""
     arguments = each.command.arguments
     if each.process.returncode == 127 or "not found" in " ".join(each.last):
         return "copy it with chakram hosts push, or give its path: --agent PATH"
@@ -501,7 +504,7 @@ def _hint(each: _Started) -> str | None:
 
 
 async def _end(agents: LaunchedAgents) -> None:
-    """End the agents, and the launcher's processes if those remain."""
+    """End the agents, and then the launcher's processes that are still running."""
     listener = agents.listener
     running = [each.process for each in agents.started]
     await listener.end_agents("the run has ended")

@@ -1,7 +1,7 @@
 """The commands that start agents on hosts: local, ssh, Slurm and MPI.
 
 A launcher is a function that returns commands. It does no I/O. Each command gets the
-token on standard input, so that no token is in arguments, environments or files.
+token on standard input, so that arguments, environments and files contain no token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LaunchRequest:
         hosts: Names of the hosts, each with the address that reaches it.
         agent: The agent's command.
         options: Further options for the launcher's own command.
-        environment: Environment of the controller, where Slurm describes its job.
+        environment: Environment of the controller, in which Slurm describes its job.
         ends_with_parent: Whether the command is an agent that must end with the process
             that has started it.
     """
@@ -49,15 +49,15 @@ class LaunchCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """A launcher: a method to start agents.
+    """A method to start agents.
 
     Attributes:
-        commands: Returns the commands for a request.
+        commands: Function that returns the commands for a request.
         shares_token: Whether one command starts several agents, which then share a
             token.
-        reaches: Addresses at which agents reach the controller; None: those of the
-            interfaces through which the controller reaches the hosts.
-        tells_address: Whether agents know the controller's address from the launcher.
+        reaches: Addresses at which agents reach the controller. If None, the addresses
+            of the interfaces through which the controller reaches the hosts.
+        tells_address: Whether agents get the controller's address from the launcher.
     """
 
     commands: Callable[[LaunchRequest], list[LaunchCommand]]
@@ -99,7 +99,7 @@ def _ssh(request: LaunchRequest) -> list[LaunchCommand]:
 def _slurm(request: LaunchRequest) -> list[LaunchCommand]:
     """Start all agents with one srun inside an allocation.
 
-    srun passes its standard input to all tasks. Without a number of CPUs, each task
+    srun passes its standard input to all tasks. Without ``--cpus-per-task``, each task
     would get one CPU of its node.
 
     Raises:
@@ -132,7 +132,8 @@ def _slurm(request: LaunchRequest) -> list[LaunchCommand]:
 def _mpi(request: LaunchRequest) -> list[LaunchCommand]:
     """Start all agents with one mpirun of Open MPI.
 
-    Its daemons end their processes when mpirun ends; agents end with their daemon.
+    The daemons of Open MPI end their processes when mpirun ends. Agents end with their
+    daemon.
     """
     hosts = ",".join(f"{address}:1" for address in request.hosts.values())
     return [
@@ -158,10 +159,10 @@ LAUNCHERS: dict[str, Launcher] = {
 
 
 def launcher(name: str) -> Launcher:
-    """Return the launcher of this name.
+    """Return the launcher called *name*.
 
     Raises:
-        ConfigError: If there is none.
+        ConfigError: If there is no such launcher.
     """
     found = LAUNCHERS.get(name)
     if found is None:
