@@ -1,11 +1,11 @@
 """Counters of RDMA devices, under common names.
 
-Drivers name their counters differently, and count different things.  The names here are
-those of the Open Traffic Generator where it has one.  A counter that a driver does not
-have is absent, which differs from 0.
+Drivers name their counters differently, and count different things. This module uses
+the counter names of the Open Traffic Generator where it defines them. A counter that a
+driver lacks is absent, which differs from 0.
 
-Sources: the drivers mlx5, bnxt_re, irdma and rxe of the Linux kernel, and for the
-interface below a device mlx5_core, bnxt_en and ice.
+Sources: the drivers mlx5, bnxt_re, irdma and rxe of the Linux kernel. For the network
+interface of a device: the drivers mlx5_core, bnxt_en and ice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ COUNTERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "bytes_tx": (("tx_bytes",),),
     "bytes_rx": (("rx_bytes",),),
 }
-"""By name, the alternatives: counters of one driver that are added up."""
+"""For each name, alternatives for different drivers. The counters of one alternative
+are added up."""
 
 
 _PFC_FRAMES = r"{0}_prio\d_pause|{0}_pfc_ena_frames_pri\d|{0}_priority_\d_xo(n|ff)\.nic"
@@ -58,7 +59,7 @@ OF_INTERFACE: dict[str, re.Pattern[str]] = {
         "discards_tx": r"tx_discards_phy|tx_total_discard_pkts",
     }.items()
 }
-"""By name, the statistics of the interface (``ethtool -S``) that are added up."""
+"""For each name, the interface statistics (``ethtool -S``) that are added up."""
 
 NAMES = (*COUNTERS, *OF_INTERFACE)
 """Names of all counters."""
@@ -83,13 +84,13 @@ _READ = frozenset(
 def read_counters(
     device: str, interface: str = "", sysfs: Path = SYSFS
 ) -> dict[str, int]:
-    """Return the raw counters of the first port of a device, by the driver's name.
+    """Return the raw counters of a device's first port, under the driver's names.
 
-    Counters that cannot be read are omitted, and so are those without a name here.
+    Counters that cannot be read are omitted, and so are counters without a common name.
 
     Args:
         device: Name of the device.
-        interface: Name of its network interface; empty: unknown.
+        interface: Name of the device's network interface. Empty if unknown.
         sysfs: Folder with the RDMA devices.
     """
     from chakram.foundation import ethtool
@@ -117,11 +118,11 @@ def read_counters(
 
 
 def counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """Return by how much the counters increased, under their `NAMES`.
+    """Return by how much the counters increased, under the names in `NAMES`.
 
-    A counter of 32 bits may have wrapped once.  A counter that became smaller for
-    another reason was reset.  It is omitted, as are absent counters, and sums that
-    include such a counter.
+    A 32-bit counter may have wrapped once. A counter that decreased for another reason
+    was reset. Reset and absent counters are omitted, and so are sums that include such
+    a counter.
     """
     known = before.keys() & after.keys()
     reset = {

@@ -42,13 +42,13 @@ cdef extern from "fcntl.h" nogil:
 
 
 WORK_FIELDS = ("id", "offset", "bytes", "remote_offset", "immediate", "is_signaled")
-"""Columns of a work request.  ``remote_offset`` -1 makes it a SEND, else it is a WRITE;
-``immediate`` -1 means no immediate data."""
+"""Columns of a work request. If ``remote_offset`` is -1, the request is a SEND,
+otherwise a WRITE. If ``immediate`` is -1, there is no immediate data."""
 
 COMPLETION_FIELDS = ("id", "status", "is_receive", "bytes", "immediate", "qpn")
-"""Fields of a completion.  ``status`` 0 is success; ``immediate`` is -1 if there is
-none; ``bytes`` counts only for receives. If a completion failed, only ``id``,
-``status`` and ``qpn`` are valid."""
+"""Fields of a completion. ``status`` 0 means success. ``immediate`` is -1 if there is
+no immediate data. ``bytes`` is valid only for receives. If a completion failed, only
+``id``, ``status`` and ``qpn`` are valid."""
 
 cdef enum:
     _PORT = 1
@@ -69,7 +69,7 @@ def device_names():
 
 
 def status_text(int status):
-    """Return the words of libibverbs for the status of a completion."""
+    """Return the text of libibverbs for the status of a completion."""
     return ibv_wc_status_str(status).decode()
 
 
@@ -93,10 +93,10 @@ cdef class Device:
 
     Attributes:
         name: Name of the device.
-        firmware: Version of its firmware.
+        firmware: Version of the device's firmware.
         max_message_bytes: Maximum size of a message.
-        rate_limits_kbps: Lowest and highest rate limit of a queue pair; zeros: none.
-        path_mtu: Active MTU of InfiniBand, in bytes of payload.
+        rate_limits_kbps: Lowest and highest rate limit of a queue pair, or zeros.
+        path_mtu: Active InfiniBand MTU, in bytes of payload.
         is_ethernet: Whether the link is Ethernet, i.e. the device speaks RoCE.
         is_active: Whether the port is active.
 
@@ -154,7 +154,7 @@ cdef class Device:
                 )
 
     cdef int _open(self) except -1:
-        """Raise ValueError if this is closed."""
+        """Raise ValueError if the device is closed."""
         if self._context is NULL:
             raise ValueError("it is closed")
         return 0
@@ -174,7 +174,7 @@ cdef class Device:
         return found
 
     def close(self):
-        """Release the device.  Release everything that belongs to it before."""
+        """Release the device. First release everything that belongs to it."""
         if self._pd is not NULL:
             ibv_dealloc_pd(self._pd)
             self._pd = NULL
@@ -196,7 +196,7 @@ cdef class Memory:
     Args:
         device: The device.
         size_bytes: Size of the region.
-        huge_page_bytes: Size of the huge pages to use; 0: normal pages.
+        huge_page_bytes: Size of the huge pages to use. If 0, use normal pages.
 
     Attributes:
         address: Start of the region, for the peer.
@@ -249,7 +249,7 @@ cdef class Memory:
         self.address = <int64_t>self._start
 
     cdef int _open(self) except -1:
-        """Raise ValueError if this is closed."""
+        """Raise ValueError if the region is closed."""
         if self._region is NULL:
             raise ValueError("it is closed")
         return 0
@@ -308,7 +308,7 @@ cdef class CompletionQueue:
             _failed(f"no completion queue of depth {depth}")
 
     cdef int _open(self) except -1:
-        """Raise ValueError if this is closed."""
+        """Raise ValueError if the queue is closed."""
         if self._queue is NULL:
             raise ValueError("it is closed")
         return 0
@@ -319,7 +319,7 @@ cdef class CompletionQueue:
         return self._channel.fd
 
     def arm(self):
-        """Make the descriptor readable at the next completion.  Then poll once more."""
+        """Make the descriptor readable at the next completion. Then poll again."""
         cdef ibv_cq *queue
         cdef void *context
         self._open()
@@ -352,7 +352,7 @@ cdef class CompletionQueue:
         return found
 
     def close(self):
-        """Release the queue.  Release its queue pairs before."""
+        """Release the queue. First release its queue pairs."""
         if self._queue is not NULL:
             ibv_destroy_cq(self._queue)
             self._queue = NULL
@@ -375,7 +375,7 @@ cdef int _post_receives(
     int64_t offset,
     int size_bytes,
 ) except -1:
-    """Post receives to *shared*, or if it is NULL to *pair*: see ``QueuePair``."""
+    """Post receives to *shared*, or to *pair* if it is NULL: see ``QueuePair``."""
     cdef int each, error
     cdef ibv_recv_wr *bad = NULL
     cdef ibv_sge part
@@ -407,15 +407,15 @@ cdef int _post_receives(
 
 @cython.no_gc_clear
 cdef class SharedReceives:
-    """A queue of receives that queue pairs share.
+    """A receive queue that queue pairs share.
 
     Args:
         device: The device.
-        memory: Region of the received data.
+        memory: Region for the received data.
         depth: Maximum number of posted receives.
 
     Raises:
-        OSError: If the queue cannot be created, because some devices have none.
+        OSError: If the queue cannot be created. Some devices support no such queues.
     """
 
     cdef Device _device
@@ -439,7 +439,7 @@ cdef class SharedReceives:
             _failed(f"no shared queue of {depth} receives")
 
     cdef int _open(self) except -1:
-        """Raise ValueError if this is closed."""
+        """Raise ValueError if the queue is closed."""
         if self._queue is NULL:
             raise ValueError("it is closed")
         return 0
@@ -462,7 +462,7 @@ cdef class SharedReceives:
         )
 
     def close(self):
-        """Release the queue.  Release its queue pairs before."""
+        """Release the queue. First release its queue pairs."""
         if self._queue is not NULL:
             ibv_destroy_srq(self._queue)
             self._queue = NULL
@@ -478,11 +478,11 @@ cdef class QueuePair:
 
     Args:
         device: The device.
-        memory: Region of the local data.
-        completions: Queue of its completions.
+        memory: Region for the local data.
+        completions: Completion queue of the queue pair.
         send_depth: Maximum number of posted sends without completion.
         receive_depth: Maximum number of posted receives.
-        shared: Queue of receives for several queue pairs; None: a separate queue.
+        shared: Receive queue of several queue pairs. If None, a separate queue.
 
     Attributes:
         qpn: Queue pair number, which the device has chosen.
@@ -554,7 +554,7 @@ cdef class QueuePair:
         )
 
     cdef int _open(self) except -1:
-        """Raise ValueError if this is closed."""
+        """Raise ValueError if the queue pair is closed."""
         if self._pair is NULL:
             raise ValueError("it is closed")
         return 0
@@ -593,12 +593,12 @@ cdef class QueuePair:
             receive_psn: PSN of the first packet received.
             traffic_class: DSCP << 2 | ECN.
             remote_address: Start of the remote memory region.
-            remote_key: Key of that region.
+            remote_key: Key of the remote memory region.
             timeout: Time without acknowledgment, as 4.096 us << timeout.
             retries: Number of retries after timeouts and NAKs.
-            rnr_retries: Number of retries after RNR NAKs; 7: no limit.
+            rnr_retries: Number of retries after RNR NAKs. 7 means no limit.
             rnr_timer: Code of the delay in RNR NAKs (InfiniBand, table 45).
-            rate_kbps: Rate limit, which the device enforces; 0: none.
+            rate_kbps: Rate limit, which the device enforces. If 0, there is none.
 
         Raises:
             OSError: If the device refuses the attributes.
@@ -663,7 +663,7 @@ cdef class QueuePair:
 
         Raises:
             ValueError: If the list is longer than the queue, or a row is outside the
-                local memory region. The device checks the remote one.
+                local memory region. The device checks the remote region.
             OSError: If the device refuses a row, for example because the queue is
                 full. The message contains the number of rows that were posted.
         """
@@ -714,12 +714,12 @@ cdef class QueuePair:
     ):
         """Post *count* receives with consecutive identifiers.
 
-        A receive of a WRITE with immediate data needs no memory.  With *size_bytes*,
+        A receive of a WRITE with immediate data needs no memory. With *size_bytes*,
         each receive has room for a SEND at *offset* of the memory region.
 
         Raises:
-            ValueError: If the queue has no room for them.
-            OSError: If the device refuses them.
+            ValueError: If the queue has no room for the receives.
+            OSError: If the device refuses the receives.
         """
         self._open()
         _post_receives(

@@ -1,7 +1,7 @@
 """Ends of a measurement of RDMA NICs: queue pairs of one device, or of two hosts.
 
-At the other host, ``chakram doctor --nic DEVICE --listen ADDRESS:PORT`` serves one
-measurement.  Requests and answers are lines of JSON on a TCP connection without
+On the other host, ``chakram doctor --nic DEVICE --listen ADDRESS:PORT`` serves one
+measurement. Requests and answers are lines of JSON on a TCP connection without
 authentication, as with perftest.
 """
 
@@ -29,7 +29,7 @@ DEPTH = 128
 """Maximum number of messages in flight per queue pair, as in perftest."""
 
 _TIMEOUT = 18
-"""Code of 1.07 s, because emulated devices are slow."""
+"""Timeout code for 1.07 s, because emulated devices are slow."""
 _PERFTEST = "ib_write_bw"
 _PROTOCOL = "chakram.nic-measurement/1"
 _CONNECT_LIMIT_S = 10.0
@@ -51,14 +51,14 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndAddress:
-    """What the other end needs to connect to queue pairs.
+    """Data that the other end needs to connect to queue pairs.
 
     Attributes:
         gid: Address of the device.
         path_mtu: Maximum payload of a packet.
         qpns: Numbers of the queue pairs.
         memory: Start of the memory for WRITEs.
-        key: Key of that memory.
+        key: Key of the memory.
     """
 
     gid: str
@@ -72,9 +72,9 @@ class End:
     """Queue pairs of a device for one trial, with memory for one message.
 
     Attributes:
-        address: What the other end needs to connect.
+        address: Data that the other end needs to connect.
         pairs: The queue pairs.
-        completions: Their completion queue.
+        completions: Completion queue of the queue pairs.
 
     Raises:
         OSError: If the device refuses an object.
@@ -113,7 +113,7 @@ class End:
         )
 
     def connect(self, other: EndAddress) -> None:
-        """Connect each queue pair to the one at the same place of the other end."""
+        """Connect each queue pair to the one at the same position of the other end."""
         for pair, qpn in zip(self.pairs, other.qpns, strict=True):
             pair.connect(
                 remote_qpn=qpn,
@@ -137,26 +137,26 @@ class Receiver(Protocol):
     """The end of a measurement to which the WRITEs go.
 
     Attributes:
-        host: Address at which its perftest listens.
+        host: Address at which the receiver's perftest server listens.
     """
 
     host: str
 
     def open(self, trial: Trial, sender: EndAddress) -> EndAddress:
-        """Make the queue pairs of a trial, and connect them to those of the sender."""
+        """Create the queue pairs of a trial, and connect them to the sender's."""
 
     def start_perftest(self, trial: Trial) -> int | None:
-        """Start the server of perftest; return its port, or None if it is missing."""
+        """Start the perftest server. Return its port, or None if it is missing."""
 
     def end(self) -> None:
         """Release the queue pairs, and end perftest."""
 
 
 class LocalReceiver:
-    """Queue pairs of a device of this host, which receive.
+    """Receiving queue pairs of a device of this host.
 
     Attributes:
-        host: Address at which its perftest listens.
+        host: Address at which the receiver's perftest server listens.
     """
 
     def __init__(self, device: Device, nic: Nic) -> None:
@@ -165,10 +165,10 @@ class LocalReceiver:
         self._open = ExitStack()
 
     def open(self, trial: Trial, sender: EndAddress) -> EndAddress:
-        """Make the queue pairs of a trial, and connect them to those of the sender.
+        """Create the queue pairs of a trial, and connect them to the sender's.
 
         Raises:
-            OSError: If the device refuses them.
+            OSError: If the device refuses the queue pairs.
         """
         receiver = End(self._device, self._nic, trial, depth=1)
         self._open.callback(receiver.close)
@@ -176,7 +176,7 @@ class LocalReceiver:
         return receiver.address
 
     def start_perftest(self, trial: Trial) -> int | None:
-        """Start the server of perftest; return its port, or None if it is missing."""
+        """Start the perftest server. Return its port, or None if it is missing."""
         with socket.socket() as free:
             free.bind(("", 0))
             port: int = free.getsockname()[1]
@@ -202,7 +202,7 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 
 
 def perftest_command(nic: Nic, trial: Trial, port: int) -> list[str] | None:
-    """Return the command of ``ib_write_bw`` for one end, or None if it is missing."""
+    """Return the ``ib_write_bw`` command for one end, or None if it is missing."""
     program = shutil.which(_PERFTEST)
     if program is None:
         return None
@@ -222,14 +222,14 @@ def perftest_command(nic: Nic, trial: Trial, port: int) -> list[str] | None:
 
 
 class RemoteReceiver:
-    """The receiver of another host, which runs ``doctor --listen``.
+    """Receiver on another host, which runs ``chakram doctor --listen``.
 
     Attributes:
         host: Address of the other host.
-        name: Its device and address.
+        name: Device and address of the receiver.
 
     Raises:
-        PeerError: If the other host does not answer, or runs something else.
+        PeerError: If the other host does not answer, or does not run this command.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -254,7 +254,7 @@ class RemoteReceiver:
             raise
 
     def open(self, trial: Trial, sender: EndAddress) -> EndAddress:
-        """Make the queue pairs of a trial there, and connect them to the sender's.
+        """Create the queue pairs of a trial on the other host, and connect them.
 
         Raises:
             PeerError: If the other host refuses.
@@ -266,23 +266,23 @@ class RemoteReceiver:
             raise self._strange() from None
 
     def start_perftest(self, trial: Trial) -> int | None:
-        """Start the server of perftest there: see `LocalReceiver`."""
+        """Start the perftest server on the other host: see `LocalReceiver`."""
         port = self._answer("perftest", trial=trial).get("port")
         return port if isinstance(port, int) else None
 
     def end(self) -> None:
-        """Release the queue pairs there, and end perftest."""
+        """Release the queue pairs on the other host, and end perftest."""
         self._answer("end")
 
     def counters(self) -> dict[str, int]:
-        """Return what the other device has counted since the connection."""
+        """Return the increase of the other device's counters since the start."""
         found = self._answer("counters").get("counters")
         if not isinstance(found, dict):
             raise self._strange()
         return found
 
     def close(self) -> None:
-        """End the connection, and thereby the other command."""
+        """End the connection, which also ends the command on the other host."""
         self._lines.close()
         self._connection.close()
 
@@ -361,7 +361,7 @@ def _answer_to(
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
-    """Return a JSON object.
+    """Parse a line that must contain a JSON object.
 
     Raises:
         ValueError: If the line is not a JSON object.
@@ -373,11 +373,11 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def _trial(found: list[int]) -> Trial:
-    """Return the settings in a request.
+    """Check the settings in a request, and return them.
 
     Raises:
-        TypeError: If they are not three numbers.
-        ValueError: If one of them is outside its range.
+        TypeError: If *found* does not contain three numbers.
+        ValueError: If a number is outside its range.
     """
     trial = Trial(*found)
     for number, most in zip(trial, (_MAX_BYTES, _MAX_PAIRS, DEPTH), strict=True):
@@ -387,7 +387,7 @@ def _trial(found: list[int]) -> Trial:
 
 
 def _end_address(found: dict[str, Any], trial: Trial) -> EndAddress:
-    """Return the address of the other end.
+    """Check the address of the other end, and return it.
 
     Raises:
         TypeError: If a member is missing or unknown.

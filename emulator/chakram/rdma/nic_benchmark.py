@@ -1,7 +1,8 @@
-"""Measurement of RDMA NICs: message rate and bandwidth by size, list and queue pairs.
+"""Measurement of RDMA NICs: message rate and bandwidth for combinations of settings.
 
-WRITEs go to queue pairs of the same device, where the data crosses its PCIe link twice,
-or to another host.  The last message of each list is signaled, as in the data plane.
+WRITEs go to another host, or to queue pairs of the same device. With
+the same device, the data crosses its PCIe link twice. The last message of each list is
+signaled, as in the data plane.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class NicRate:
         list_length: Number of messages per list of work requests.
         messages: Number of completed messages.
         time_ns: Time from the first post to the last completion.
-        post_ns: Time in calls that post.
-        perftest_bps: What ``ib_write_bw`` measured with the same settings.  None: it is
-            not installed or has failed.
+        post_ns: Time spent in calls that post messages.
+        perftest_bps: Bandwidth that ``ib_write_bw`` measured with the same settings.
+            None if the program is not installed or has failed.
     """
 
     size_bytes: int
@@ -128,7 +129,7 @@ def _measured(
 def _send(
     sender: End, trial: Trial, *, duration_ns: int, name: str
 ) -> tuple[int, int, int]:
-    """Return the number of messages, the time, and the time spent in posts."""
+    """Return the number of messages, the elapsed time, and the time spent in posts."""
     from chakram.rdma.libibverbs import status_text
 
     list_length = trial.list_length
@@ -170,12 +171,12 @@ def _send(
 
 
 def _perftest_bps(nic: Nic, receiver: Receiver, trial: Trial) -> float | None:
-    """Return what ``ib_write_bw`` measures between the same ends."""
+    """Return the bandwidth that ``ib_write_bw`` measures between the same ends."""
     port = receiver.start_perftest(trial)
     command = port and perftest_command(nic, trial, port)
     if not command:
         return None
-    # The server does not announce that it listens, so try until it does.
+    # The server does not announce that it listens, so try up to three times.
     for _ in range(3):
         time.sleep(_STARTING_S)
         with suppress(subprocess.TimeoutExpired):
@@ -192,7 +193,10 @@ def _perftest_bps(nic: Nic, receiver: Receiver, trial: Trial) -> float | None:
 
 
 def average_bps(lines: Iterable[str]) -> float | None:
-    """Return the average bandwidth in a report of ``ib_write_bw`` in Gbit/s."""
+    """Return the average bandwidth in bit/s from a report of ``ib_write_bw``.
+
+    The report must use Gbit/s.
+    """
     for line in lines:
         words = line.split()
         if len(words) == 5 and words[0].isdigit():

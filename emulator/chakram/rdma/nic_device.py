@@ -1,4 +1,4 @@
-"""An RDMA device and the address, MTU and rate with which it is used."""
+"""Selection of an RDMA device, with the address, MTU and rate to use."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Nic:
 
     Attributes:
         name: Name of the device.
-        address: Address of the queue pairs, which is in the GID table.
-        gid_index: Index of that address, of type RoCE v2.
+        address: Address that the queue pairs use. It is in the device's GID table.
+        gid_index: Index of the address in the GID table. The entry has type RoCE v2.
         path_mtu: Maximum payload of a packet.
         rate_bps: Rate of the port in bit/s, or None if unknown.
         firmware: Version of the firmware.
@@ -69,11 +69,11 @@ def open_device(name: str) -> Device:
 
 
 def find_nic(device: Device, address: str | None, sysfs: Path = SYSFS) -> Nic:
-    """Return how to use a device: an address of its GID table, MTU and rate.
+    """Return the address from the GID table, the MTU and the rate to use for a device.
 
     Args:
         device: The open device.
-        address: Address to use; None: the first one that is not link-local.
+        address: Address to use. If None, use the first address that is not link-local.
         sysfs: Folder with the devices of the host.
 
     Raises:
@@ -129,7 +129,7 @@ def huge_page_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Return the size of this machine's huge pages.
 
     Raises:
-        EnvironmentProblem: If its kernel has none.
+        EnvironmentProblem: If the kernel does not support huge pages.
     """
     found = re.search(r"^Hugepagesize: +(\d+) kB$", meminfo.read_text(), re.MULTILINE)
     if found is None:
@@ -146,7 +146,7 @@ def _is_version_2(device: Path, index: int) -> bool:
 
 
 def _rate_of(device: Path) -> int | None:
-    """Return the rate of the first port, which sysfs gives like ``100 Gb/sec (4X)``."""
+    """Return the rate of the first port from a sysfs text like ``100 Gb/sec (4X)``."""
     with suppress(OSError):
         found = re.match(r"([\d.]+) Gb/sec", (device / "ports/1/rate").read_text())
         if found is not None:

@@ -1,8 +1,8 @@
-"""Reader of the settings of RDMA NICs that affect their traffic.
+"""Reader for the settings of RDMA NICs that affect their traffic.
 
-Sources: sysfs of RDMA devices and, for mlx5, of NVIDIA's drivers (``ecn``, ``tc``) and
-debugfs (``cc_params``), which need root; the program ``dcb`` of iproute2 for priority
-flow control.  A setting that cannot be read is absent.
+Sources: sysfs of RDMA devices, and the program ``dcb`` of iproute2 for priority flow
+control. For mlx5, also sysfs of NVIDIA's drivers (``ecn``, ``tc``) and debugfs
+(``cc_params``), which need root. A setting that cannot be read is absent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def nic_settings(
         sysfs: Folder with the RDMA devices.
         net: Folder with the network interfaces.
         debug: Folder with the debugging files of mlx5.
-        output: Returns the output of a command; empty if it fails.
+        output: Function that returns the output of a command, or nothing if it fails.
     """
     port = sysfs / device / "ports" / "1"
     interface = _text(port / "gid_attrs" / "ndevs" / str(gid_index))
@@ -62,7 +62,7 @@ def nic_settings(
 
 
 def gids_of(device: str, sysfs: Path = SYSFS) -> list[tuple[int, str, str, str]]:
-    """Return index, address, type and interface of each entry of the GID table."""
+    """Return the index, address, type and interface of each entry of the GID table."""
     port = sysfs / device / "ports" / "1"
     found = []
     with suppress(OSError):
@@ -98,7 +98,7 @@ def _link(path: Path) -> str:
 
 
 def _numbers(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the files of a folder, and those of its folders as one value each."""
+    """Yield each file in a folder with its text, and each subfolder with all texts."""
     try:
         paths = sorted(folder.iterdir())
     except OSError:
@@ -112,7 +112,7 @@ def _numbers(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _pfc(shown: bytes) -> str:
-    """Return the priorities with priority flow control, as ``dcb`` shows them."""
+    """Return the priorities with priority flow control from the output of ``dcb``."""
     try:
         state = json.loads(shown)["prio_pfc"]
     except (ValueError, KeyError, TypeError):
