@@ -6,7 +6,8 @@ packets that were not lost.  Three kinds of evidence do not depend on such a hos
 * Trains: packets sent back to back, with arrival times from the receiver's kernel.  The
   link determines the spacing of these packets.
 * Many single packets, except those dropped by the full socket of the receiver.
-* Negative acknowledgments: a receiver misses a packet only if a later one has arrived.
+* Negative acknowledgments: a receiver misses a packet only if a later packet has
+  arrived.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from chakram.preflight.probe_plan import SMALL_BYTES, PathReport, headers_bytes
 from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
 
 Pair = tuple[int, int]
-"""Sender and receiver."""
+"""Positions of the sending and the receiving port."""
 
 TRAINS = 8
 """Number of trains sent for a pair."""
@@ -63,10 +64,10 @@ class Evidence:
         hosts_late: Whether the data plane of one of the two hosts was late.
         naks: Whether packets were retransmitted for negative acknowledgments although
             the receiver's socket dropped none.
-        train_share: Rate of the fastest train, as a share of the link rate.  None: no
+        train_share: Rate of the fastest train, as a share of the link rate. None if no
             train arrived completely.
         slow_share: Median rate of the trains that left in time, as a share of the link
-            rate.  None: too few such trains arrived completely.
+            rate. None if too few such trains arrived completely.
         probed: Number of single packets sent to detect loss.
         lost: Number of these packets that the fabric lost.
     """
@@ -79,7 +80,7 @@ class Evidence:
     lost: int = 0
 
     def loses(self, share: float) -> bool | None:
-        """Return whether the fabric loses more than *share*, or None if unknown."""
+        """Return whether the loss in the fabric exceeds *share*, or None if unknown."""
         if not self.probed:
             return True if self.naks else None
         if self.lost <= self.probed * share:
@@ -127,7 +128,7 @@ def loss_copies(npaths: int) -> int:
 def train_packet(
     address: str, transport: TransportPlan, rate_bps: int
 ) -> tuple[ProbePacket, int]:
-    """Return the packet that a train repeats, and how often, for a link rate."""
+    """Return the packet and the number of packets of a train for a link rate."""
     path_mtu = transport.path_mtu
     if 8e9 * path_mtu * _TRAIN_PACKETS > rate_bps * _SHORT_TRAIN_NS:
         path_mtu = min(path_mtu, _SMALL_MTU)
@@ -143,7 +144,7 @@ def train_packet(
 def train_evidence(
     report: PathReport, *, size_bytes: int, packets: int, rate_bps: int
 ) -> tuple[float | None, float | None]:
-    """Return ``train_share`` and ``slow_share`` of an ``Evidence``."""
+    """Return the values of ``train_share`` and ``slow_share`` for an ``Evidence``."""
     wire_ns = 8e9 * (size_bytes + ETHERNET_BYTES) / rate_bps
     shares = {
         where: min(1.0, count * wire_ns / span_ns) if span_ns else 1.0

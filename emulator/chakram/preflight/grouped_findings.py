@@ -9,7 +9,8 @@ from typing import NamedTuple
 from chakram.preflight.report import CHECKS, Finding
 
 _PAIRS_LISTED = 4
-"""Maximum number of unrelated pairs with separate findings.  More pairs share one."""
+"""Maximum number of unrelated pairs with separate findings. More pairs share one
+finding."""
 
 
 class Fact(NamedTuple):
@@ -72,7 +73,7 @@ def _places(
     receives: Mapping[str, set[tuple[str, str]]],
     total: int,
 ) -> Iterator[tuple[str, list[tuple[str, str]], str]]:
-    """Yield each place to report, its pairs, and a note if its other pairs are fine."""
+    """Yield each place to report, its affected pairs, and a note on other pairs."""
     left = set(pairs)
     if len(left) == total > 2:
         yield "all pairs", sorted(left), ""
@@ -106,7 +107,7 @@ def _worst_place(
     sends: Mapping[str, set[tuple[str, str]]],
     receives: Mapping[str, set[tuple[str, str]]],
 ) -> tuple[str, set[tuple[str, str]]] | None:
-    """Return the most affected port with its pairs, or None.
+    """Return the most affected port with its pairs, or None if no port qualifies.
 
     A port qualifies if more than half of its pairs are affected.  In addition, its
     affected pairs must be all of its pairs, or at least half of all affected pairs.  So
@@ -126,7 +127,8 @@ def _worst_place(
         and 2 * len(hit) > len(pairs)
         and (hit == pairs or 2 * len(hit) >= len(left))
     ]
-    # Among equally affected places, take the one with the most pairs, or the first.
+    # If several places are equally affected, take the place with the most pairs, or
+    # else the first place.
     return max(
         places,
         key=lambda place: (_share_of(place[1], left), len(place[1])),

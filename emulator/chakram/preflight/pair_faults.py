@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 GENERATOR_SHARE = 0.05
-"""Maximum share of a conclusive measurement's time that the data plane delays."""
+"""Maximum share of a measurement's time for which the data plane may delay the traffic.
+A measurement with a larger share is inconclusive."""
 
 _NO_EVIDENCE = Evidence()
 
@@ -47,11 +48,11 @@ def path_facts(
     address: str,
     settings: PreflightSettings,
 ) -> Iterator[Fact]:
-    """Yield the faults from one port to another that probes show.
+    """Yield the faults that probes show on the paths from one port to another.
 
     Args:
         pair: Names of the two ports.
-        report: Counts of the probes. None: no counts.
+        report: Counts of the probes. None if there are no counts.
         packets: Kinds of probes.
         source_ports: UDP source port of each path.
         address: Address of the receiving port.
@@ -96,7 +97,7 @@ class _Paths(NamedTuple):
     ) -> Fact:
         """Return a fact about missing probes: failed if they prove loss, else unproven.
 
-        *kinds* lists kind and path of the missing probes.
+        *kinds* lists the kind and path of each missing probe.
         """
         if self.report.is_proof(kinds):
             return Fact(check, FAILED, self.pair, found, hint)
@@ -159,7 +160,7 @@ def _mtu_facts(
 
 
 def _who_drops(report: PathReport, kinds: Collection[tuple[int, int]]) -> str:
-    """Describe what drops long packets, from the reported errors if any."""
+    """Describe what drops long packets, based on reported errors if there are any."""
     refused = {report.refused[kind] for kind in kinds if kind in report.refused}
     if refused:
         return f"the sender's own interface refuses them: {_said(refused)}"
@@ -170,7 +171,7 @@ def _who_drops(report: PathReport, kinds: Collection[tuple[int, int]]) -> str:
 
 
 def _lost_classes(pair_paths: _Paths) -> Iterator[Fact]:
-    """Yield a fact for each class that is lost on a path on which others arrive."""
+    """Yield a fact for each class that is lost on a path where other classes arrive."""
     _, report, reached, packets, source_ports = pair_paths
     # For each DSCP and ECN field, the tested paths over which nothing arrived.
     lost: dict[int, dict[int, set[int]]] = {}
@@ -268,7 +269,8 @@ def pair_facts(
         pair: Figures of the pair.
         settings: Checks and limits.
         not_measured: Reason why figures may be missing.
-        in_permutation: Whether the pair sends while all ports send.
+        in_permutation: Whether the pair is in the measurement in which all ports send
+            at once.
         evidence: Additional evidence on the pair.
     """
     names = (pair.source, pair.destination)

@@ -178,7 +178,7 @@ def report_of(
 
 
 def port_names(ports: Sequence[PortPlan]) -> list[str]:
-    """Return the names of ports, where an agent's only port has the agent's name."""
+    """Return the names of ports. The only port of an agent has the agent's name."""
     agents = Counter(port.agent for port in ports)
     return [
         port.agent
@@ -268,7 +268,7 @@ def _figures(
 def _over_paths(
     report: PathReport | None, measured: Measured
 ) -> tuple[tuple[int, ...], int | None]:
-    """Return source ports of broken paths, and the size that passes all other paths."""
+    """Return the source ports of broken paths, and the size that passes all others."""
     if report is None:
         return (), None
     longest = {
@@ -295,7 +295,7 @@ def _goodput(figures: Figures) -> float | None:
 
 
 def _jitter(times_ns: Sequence[int]) -> float | None:
-    """Return the mean difference of successive times (similar to RFC 3550, 6.4.1)."""
+    """Return the mean difference between successive times (like RFC 3550, 6.4.1)."""
     if len(times_ns) < 2:
         return None
     return sum(abs(b - a) for a, b in pairwise(times_ns)) / (len(times_ns) - 1)

@@ -32,7 +32,7 @@ _GRACE_NS = 300_000_000
 _TRAINS_APART = 4
 
 Pair = tuple[int, int]
-"""Sender and receiver."""
+"""Positions of the sending and the receiving port."""
 
 
 def headers_bytes(address: str) -> int:
@@ -88,9 +88,10 @@ def plan_probes(
         transport: Transport of the run, whose traffic classes the probes use.
         settings: Checks and limits.
         run_id: Name of the run.
-        caps_bps: By agent, the maximum rate of all its ports together.
-        packets: Kinds of probes.  None: all kinds that the settings require.
-        rounds: Rounds of (sender, receiver) positions.  None: those of the settings.
+        caps_bps: Maximum total rate of all ports of an agent, by agent.
+        packets: Kinds of probes. If None, all kinds that the settings require.
+        rounds: Rounds of (sender, receiver) positions. If None, the rounds that the
+            settings require.
         slower: Factor that increases the gap between probes.
         is_train: Whether each packet is a train of ``settings.copies``.
     """
@@ -173,8 +174,8 @@ class PathReport:
         drops: Number of packets, from any sender, that the receiver's full socket
             dropped.
         late_ns: By (packet, path) of trains, the lag of the sender behind its rate.
-        spans: By (packet, path), the number of packets in a train's later half, and
-            their time in ns.
+        spans: By (packet, path), the number of packets in a train's later half, and the
+            time in ns between the first and the last of them.
     """
 
     sent: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -205,7 +206,7 @@ class PathReport:
 
     @property
     def missing(self) -> list[tuple[int, int]]:
-        """The (packet, path) keys that were sent or refused, and never arrived."""
+        """Keys (packet, path) of probes that were sent or refused but never arrived."""
         return [
             where
             for where in self.sent | Counter(self.refused.keys())
@@ -225,8 +226,8 @@ class PathReport:
     def is_proof(self, kinds: Collection[tuple[int, int]]) -> bool:
         """Return whether missing probes prove a fault of the path.
 
-        Reported errors prove a fault.  Without such errors, it is proven if more of
-        these probes were sent than the receiver's socket dropped packets.
+        Reported errors prove a fault. Without such errors, missing probes prove a fault
+        if more of them were sent than packets were dropped by the receiver's socket.
         """
         if self.too_big or self.unreachable or any(k in self.refused for k in kinds):
             return True

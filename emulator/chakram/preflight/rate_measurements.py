@@ -34,7 +34,7 @@ PING_BYTES = 8
 _PING, _RATE, _ALL = "ping", "rate", "permutation"
 
 Pair = tuple[int, int]
-"""Sender and receiver."""
+"""Positions of the sending and the receiving port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,8 @@ class Figures:
         size_bytes: Payload of the large message, or 0 if it did not arrive.
         elapsed_ns: Time of the large message from first packet to last acknowledgment.
         packets: Number of packets of the large message, each counted once.
-        retransmitted: Number of its retransmissions, including repeated ones.
+        retransmitted: Number of retransmissions of the large message, including
+            repeated ones.
         generator_wait_ns: How long the sender's data plane delayed the large message.
         round_trips_ns: Round trips of the small messages, in order.
     """
@@ -95,7 +96,7 @@ class _Programs:
         """Add a message, and return the indexes of its send and receive operations.
 
         *after* lists operations of the source that must end before the message is sent.
-        None: the last ones.
+        If None, these are the last operations of the source.
         """
         source, destination = pair
         after = self.last[source] if after is None else after
@@ -156,7 +157,7 @@ def measurement(
         reached: Source and destination of pairs whose small packets arrive.
         passes: Source and destination of pairs whose packets of the path MTU arrive.
         permutation: Pairs that send when all ranks send at once.
-        size_of: Returns how many bytes a pair sends to measure its rate.
+        size_of: Function that returns how many bytes a pair sends to measure its rate.
         settings: Checks and limits.
     """
     both = {(a, b) for a, b in reached if (b, a) in reached}
@@ -223,7 +224,7 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
     neighbors = grouped(sorted(both))
     seen: set[int] = set()
     trees = []
-    # The rank that reaches most ranks is the root.  Usually all others are its
+    # The rank that reaches most ranks is the root. Usually, all other ranks are its
     # children.
     for root in sorted(neighbors, key=lambda rank: (-len(neighbors[rank]), rank)):
         if root in seen:
@@ -245,7 +246,7 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
 def read_flows(
     rows: array[int], measured: Measurement
 ) -> tuple[dict[Pair, Figures], dict[Pair, Figures]]:
-    """Return the figures of pairs that send alone, and those while all ranks send.
+    """Return the figures of pairs that send alone, and figures while all ranks send.
 
     Raises:
         PeerError: If a row does not belong to an operation of the programs.

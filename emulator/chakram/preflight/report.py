@@ -18,16 +18,16 @@ class PreflightSettings:
         check_rate: Whether to measure the rate of every pair.
         check_permutation: Whether to measure rates while all ports send.
         min_rate_share: Minimum share of the link rate that a pair must reach.
-        min_permutation_share: Minimum share of the link rate while all ports send.
-            None: no minimum.
-        max_latency_ns: Maximum median round trip. None: no maximum.
+        min_permutation_share: Minimum share of the link rate while all ports send. None
+            if there is no minimum.
+        max_latency_ns: Maximum median round trip. None if there is no maximum.
         max_loss_share: Maximum share of retransmitted packets.
         rate_time_ns: How long a pair sends at the rate of its links.
         unrated_bytes: Number of bytes that a pair sends if its links have no rate.
         pings: Number of measured round trips in each direction of a pair.
         paths: Number of UDP source ports of probes.
         copies: Number of probes of each kind from each source port.
-        rounds: Number of rounds of disjoint pairs. None: as many as cover all pairs.
+        rounds: Number of rounds of disjoint pairs. If None, as many as cover all pairs.
     """
 
     path_mtu: int
@@ -113,7 +113,7 @@ class PairReport:
             sends.
         expected_bps: Payload bits per second that the link rates allow.
         train_bps: Payload bits per second of packets sent back to back, from their
-            arrival times. None: the goodput was conclusive, or no train was complete.
+            arrival times. None if the goodput was conclusive, or no train was complete.
         together_bps: Goodput while all ports send.
         round_trip_min_ns: Minimum round trip of single-packet messages on idle links.
         round_trip_p50_ns: Median of these round trips.

@@ -1,9 +1,9 @@
 """Rounds of disjoint pairs, so that no pair disturbs another.
 
-The rounds follow the circle method of round-robin tournaments.  One position is in the
-middle of a circle, and all others are on the circle.  Opposite positions form pairs,
-and the circle turns by one position after every round.  So *n* ports meet each other
-once in n - 1 rounds.  If n is odd, there are n rounds, and one port is idle in each.
+The rounds follow the circle method of round-robin tournaments. One position is in the
+middle of a circle, and all others are on the circle. Opposite positions form pairs, and
+the circle turns by one position after every round. So *n* ports meet each other once in
+n - 1 rounds. If n is odd, there are n rounds, and one port is idle in each round.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def apart(
 
     Args:
         rounds: Rounds of disjoint pairs.
-        switch_of: By position, the switch that it is connected to.
+        switch_of: Switch that each position is connected to, by position.
     """
     split = []
     for pairs in rounds:

@@ -375,7 +375,7 @@ cdef int _post_receives(
     int64_t offset,
     int size_bytes,
 ) except -1:
-    """Post receives to *shared*, or to *pair* if it is NULL: see ``QueuePair``."""
+    """Post receives to *shared*, unless it is NULL, or to *pair*. See ``QueuePair``."""
     cdef int each, error
     cdef ibv_recv_wr *bad = NULL
     cdef ibv_sge part

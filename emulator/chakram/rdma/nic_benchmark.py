@@ -1,8 +1,8 @@
 """Measurement of RDMA NICs: message rate and bandwidth for combinations of settings.
 
-WRITEs go to another host, or to queue pairs of the same device. With
-the same device, the data crosses its PCIe link twice. The last message of each list is
-signaled, as in the data plane.
+WRITEs go to another host, or to queue pairs of the same device. With the same device,
+the data crosses its PCIe link twice. The last message of each list is signaled, as in
+the data plane.
 """
 
 from __future__ import annotations
