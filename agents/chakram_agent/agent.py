@@ -144,7 +144,7 @@ class Agent:
         servers: Fork servers, which start the shards.
         pin: Whether to pin each shard to one core.
         traffic_lease_ns: Longest time without a heartbeat while there is traffic.
-        idle_lease_ns: Longest time without a controller; None: unlimited.
+        idle_lease_ns: Longest time without a controller. If None, unlimited.
         abandoned: Event that the agent sets after *idle_lease_ns* without a controller.
         metrics: Endpoint that gets the counters once a second. If it is None, only the
             controller gets them.

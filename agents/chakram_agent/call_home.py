@@ -75,7 +75,7 @@ launcher's name."""
 
 
 def launcher_of_process() -> str:
-    """Return the launcher of this process; empty if unknown."""
+    """Return a text about this process's launcher, or an empty text if unknown."""
     for variable, what in _LAUNCHER_VARIABLES:
         if value := os.environ.get(variable):
             return f"{what} {value.split()[0]}"
@@ -310,7 +310,7 @@ class CallHome:
     async def _connect(
         self, hello: pb.Hello, context: ssl.SSLContext
     ) -> tuple[Streams, pb.Welcome]:
-        """Connect to the controller at one of its addresses, and greet it.
+        """Connect to the controller at one of its addresses, and send *hello*.
 
         Raises:
             ChakramError: If the controller refuses.

@@ -43,7 +43,7 @@ class Sampler(samples.Sampler):
     """Sampler of the lines of one data plane.
 
     Args:
-        plane: The data plane.
+        plane: Data plane to sample.
         plan: The part of the plan that this shard executes.
         bin_ns: Time between two samples. If 0, there are samples only at the end.
     """
@@ -97,7 +97,7 @@ class Utilization:
     """Meter of how busy a data plane is while its ranks communicate.
 
     Args:
-        plane: The data plane.
+        plane: Data plane to measure.
 
     Attributes:
         measured_ns: Time during which a rank communicated in a measured iteration.
@@ -189,7 +189,7 @@ class Tally:
     """Updater of a shard's shared counters from all lines of its data plane.
 
     Args:
-        plane: The data plane.
+        plane: Data plane whose lines to count.
         plan: The part of the plan that this shard executes.
         counters: Shared counters to write to.
         shard: Index of the shard among the agent's processes.

@@ -189,7 +189,7 @@ def _serve(requests: socket.socket, parent: int) -> None:
     os.dup2(null, 1)
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number != requests.fileno():
-            with suppress(OSError):  # the descriptor of ``listdir``
+            with suppress(OSError):  # ``listdir`` closed its own
                 os.close(number)
     set_process_name(_NAME)
     # The garbage collector of a shard would otherwise write to all shared pages.

@@ -230,7 +230,7 @@ def numa_nodes(
 
 
 def bundle_digest(folder: Path) -> str:
-    """Return the digest of the agent bundle in a folder; empty if there is none."""
+    """Return the digest of the agent bundle in a folder, or an empty text if none."""
     try:
         digest = json.loads((folder / "bundle.json").read_text())["digest"]
     except (OSError, ValueError, KeyError, TypeError):

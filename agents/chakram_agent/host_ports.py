@@ -89,7 +89,7 @@ def address_of(message: ifaddrmsg) -> str:
 
 
 def numa_node_of(device: Path) -> int | None:
-    """Return the NUMA node of a PCI device; None if the host has only one."""
+    """Return the NUMA node of a PCI device, or None if the host has only one."""
     try:
         node = int((device / "numa_node").read_text())
     except (OSError, ValueError):
@@ -98,7 +98,7 @@ def numa_node_of(device: Path) -> int | None:
 
 
 def rdma_device_of(device: Path) -> str:
-    """Return the name of the RDMA device of a PCI device; empty if it has none."""
+    """Return the RDMA device of a PCI device, or an empty text if it has none."""
     try:
         return min(
             (each.name for each in (device / "infiniband").iterdir()), default=""
@@ -118,7 +118,7 @@ def _driver_of(name: str) -> tuple[str, str]:
 
 
 def _rate_of(name: str) -> int | None:
-    """Return the speed of an interface in bit/s; None if it has no speed."""
+    """Return the speed of an interface in bit/s, or None if it has no speed."""
     room = bytes(4 * 3 * _MASK_WORDS)
     words = 0
     # The first answer contains the size of the masks, as a negative number.

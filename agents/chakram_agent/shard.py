@@ -466,7 +466,7 @@ class Shard:
                 self._pipe.wait(GOODBYE_S)
 
     def _send_final_report(self) -> None:
-        """Send the last rows and what the ranks waited for."""
+        """Send the last rows, and sentences about what the ranks waited for."""
         if self._pipe.closed:
             return
         plane = self._plane

@@ -76,7 +76,7 @@ class ForkedProcess:
         return cls(server, ours)
 
     def kill(self) -> None:
-        """Have the fork server kill the process; if it does not, kill both."""
+        """Have the fork server kill the process. If it does not, kill both."""
         with suppress(OSError):  # the process has ended
             self._status.shutdown(socket.SHUT_WR)
             if self._killer is None:

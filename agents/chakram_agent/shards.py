@@ -216,7 +216,7 @@ class Shards:
                 self.metering.remove_shard(number)
                 self._divided.leave(number)
         if not self._processes:
-            self.tell(self.counters())  # with the counts of the last messages
+            self.tell(self.counters())  # includes the last counts
         self.dispatch(events.ShardStopped(shard=number, reason=reason))
 
     def _take_report(self, number: int, report: pb.ShardReport) -> None:

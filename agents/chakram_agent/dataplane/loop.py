@@ -151,7 +151,7 @@ class Line:
     def receive(self) -> bool:
         """Process arrived packets, and return whether there were any.
 
-        The time after packets are read is their arrival time. A time before could
+        Use the time after packets are read as their arrival time. An earlier time could
         precede their departure, because this process may lose its core before it reads
         them.
         """
@@ -228,7 +228,7 @@ class DataPlane:
     """All lines of one process.
 
     Attributes:
-        lines: The lines.
+        lines: Lines that the loop serves.
         busy_ns: Duration of all rounds that received or sent packets. CPU time does not
             show the load, because the process spins while packets flow. If this
             duration is nearly all of the time, the process is the bottleneck.

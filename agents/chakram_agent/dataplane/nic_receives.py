@@ -38,8 +38,8 @@ class QueueDepths:
     Attributes:
         pairs: Number of queue pairs.
         sends: Sends per queue pair.
-        receives: Receives per queue pair; 0 if they are shared.
-        shared: Receives of all queue pairs together; 0 if they are not shared.
+        receives: Receives per queue pair. 0 if they are shared.
+        shared: Receives of all queue pairs together. 0 if they are not shared.
     """
 
     pairs: int
@@ -94,7 +94,7 @@ class PortReceives:
         """Post shared receives for all queue pairs, if the device supports them.
 
         Args:
-            device: The device.
+            device: Device on which the port is open.
             memory: Memory of the port.
             stack: Exit stack that closes the shared queue.
 

@@ -23,7 +23,7 @@ class PauseListener:
     Args:
         interface: Name of the interface, in the network namespace of this thread.
         rate_bps: Rate of the port. None if it is unlimited.
-        data_dscps: DSCPs of data.
+        data_dscps: DSCPs of data packets.
         ack_dscp: DSCP of ACKs and NAKs.
 
     Raises:

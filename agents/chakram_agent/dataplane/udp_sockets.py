@@ -86,7 +86,7 @@ class UdpSockets:
     Attributes:
         options: The options of the port.
         is_ipv6: Whether all addresses are IPv6 addresses.
-        receiver: The receiving socket.
+        receiver: Socket that receives packets.
         senders: Sending sockets, by source port as encoded in the options.
         segmentation: Whether one send can carry many packets.
         coalescing: Whether one receive can deliver many packets.

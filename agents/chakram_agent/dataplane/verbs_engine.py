@@ -1,9 +1,9 @@
 """The engine of a port on an RDMA NIC: posts messages, and takes completions.
 
-The replay uses it like any other ``PortEngine``. The NIC does the work that other port
-engines do in software: packets, acknowledgments, retransmission, pacing and congestion
-control. The plan's windows, pacing and congestion control do not apply, except that a
-fixed rate becomes the rate limit of the NIC's queue pairs.
+The replay uses this engine like any other ``PortEngine``. The NIC does the work that
+other port engines do in software: packets, acknowledgments, retransmission, pacing and
+congestion control. The plan's windows, pacing and congestion control do not apply,
+except that a fixed rate becomes the rate limit of the NIC's queue pairs.
 
 A long message leaves in pieces.  If the remote end is on a NIC, too, each piece is a
 WRITE with immediate data, so that the receiver knows how many bytes have arrived.
@@ -234,7 +234,7 @@ class VerbsEngine(PortEngine):
         self.bound = tuple(map(self._bound, self._pairs.values()))
 
     def _rate_limit(self, device: Device) -> int:
-        """Return the rate limit of each queue pair in kbit/s; 0: none.
+        """Return the rate limit of each queue pair in kbit/s, or 0 if there is none.
 
         Raises:
             EnvironmentProblem: If the device cannot enforce the limit.

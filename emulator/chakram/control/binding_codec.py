@@ -1,4 +1,4 @@
-"""Conversion of the ends of queue pairs on NICs to and from messages."""
+"""Conversion of queue pair ends on NICs to and from messages."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ class Mapper(Generic[_T, _M]):
     """Converter between a dataclass and a message.
 
     Args:
-        kind: The dataclass.
-        message: The message type.
+        kind: Dataclass to convert.
+        message: Message type that corresponds to the dataclass.
         without: Fields of the dataclass that the message lacks. Pass them to
             ``decode``.
         beyond: Fields of the message that the dataclass lacks. Set them after

@@ -50,7 +50,7 @@ def decode_plan(message: pb.AgentPlan, *, is_checked: bool = False) -> AgentPlan
     """Convert a message to a plan.
 
     Args:
-        message: The received message.
+        message: Message from the sender.
         is_checked: Whether the sender has already checked the programs.
 
     Raises:

@@ -251,7 +251,7 @@ def decode_programs(
     """Convert a message to programs, or raise ``Fault`` if a program is invalid.
 
     Args:
-        message: The received message.
+        message: Message with the programs of one job.
         is_checked: Whether the caller or the sender checks complete programs. If so,
             this function skips these checks.
     """

@@ -41,7 +41,7 @@ class WaitingRoom(Generic[_C]):
     Args:
         has_sent: Function that returns whether a connection has sent data. Honest
             clients send immediately.
-        most: Limit on connections.
+        most: Limit on all connections.
         most_per_source: Limit on connections per source.
     """
 

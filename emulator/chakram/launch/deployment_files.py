@@ -76,7 +76,7 @@ def systemd_unit(
         max_rate: Limit on the total send rate. If None, there is no limit.
 
     Raises:
-        ConfigError: If a value is not a word.
+        ConfigError: If a value would need quotes, for example because of spaces.
     """
     limits = [f"--allow {_word('--allow', each, _ADDRESS)}" for each in allow]
     if max_rate is not None:
@@ -109,7 +109,7 @@ def kubernetes_manifests(
         port_in: Prefixes that choose the ports.
 
     Raises:
-        ConfigError: If a value is not a word.
+        ConfigError: If a value would need quotes, for example because of spaces.
     """
     names = f"{_AGENTS}-[0-{nodes - 1}]" if nodes > 1 else f"{_AGENTS}-0"
     return _rendered(

@@ -74,7 +74,7 @@ async def install(
     """Unpack a bundle on hosts, and start the agent in it once as a test.
 
     Args:
-        bundle: The bundle.
+        bundle: Bundle to unpack.
         hosts: Names of the hosts, each with the address that reaches it.
         kind: Name of the launcher.
         machine: Processor type that the bundle is for.

@@ -103,11 +103,11 @@ class LaunchOptions:
 
 @dataclass(slots=True, eq=False)
 class _Started:
-    """A process of a launcher.
+    """A running command of a launcher.
 
     Attributes:
         command: Command that was started.
-        process: The process itself.
+        process: Process of the command.
         token: The token in hexadecimal digits, which a terminal may echo.
         last: The last lines of the process's output.
         reading: Task that reads the output.

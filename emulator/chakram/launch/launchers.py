@@ -19,7 +19,7 @@ class LaunchRequest:
 
     Attributes:
         hosts: Names of the hosts, each with the address that reaches it.
-        agent: The agent's command.
+        agent: Command that starts an agent.
         options: Further options for the launcher's own command.
         environment: Environment of the controller, in which Slurm describes its job.
         ends_with_parent: Whether the command is an agent that must end with the process

@@ -175,7 +175,7 @@ def resent_for_naks(
         queue_pairs: Rows of queue pair samples.
         port_rows: Rows of port samples.
         places: Position of each rank's port, by the number of the rank in the plan.
-        ports: All ports.
+        ports: All ports, in the order of their positions.
     """
     dropped = {
         row["port"] for row in _rows(port_rows, PORT_FIELDS) if row["socket_drops"]

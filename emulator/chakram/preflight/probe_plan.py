@@ -173,7 +173,7 @@ class PathReport:
         unreachable: Reported error numbers, with the reporting IPv4 address.
         drops: Number of packets, from any sender, that the receiver's full socket
             dropped.
-        late_ns: By (packet, path) of trains, the lag of the sender behind its rate.
+        late_ns: By (packet, path) of trains, the sender's lag behind the train's rate.
         spans: By (packet, path), the number of packets in a train's later half, and the
             time in ns between the first and the last of them.
     """

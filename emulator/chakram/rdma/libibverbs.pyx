@@ -194,7 +194,7 @@ cdef class Memory:
     """A registered memory region, which supports the buffer protocol.
 
     Args:
-        device: The device.
+        device: Device that accesses the region.
         size_bytes: Size of the region.
         huge_page_bytes: Size of the huge pages to use. If 0, use normal pages.
 
@@ -283,7 +283,7 @@ cdef class CompletionQueue:
     """A completion queue with a descriptor for idle waits.
 
     Args:
-        device: The device.
+        device: Device that writes the completions.
         depth: Maximum number of completions that wait in the queue.
 
     Raises:
@@ -410,7 +410,7 @@ cdef class SharedReceives:
     """A receive queue that queue pairs share.
 
     Args:
-        device: The device.
+        device: Device that uses the queue.
         memory: Region for the received data.
         depth: Maximum number of posted receives.
 
@@ -477,7 +477,7 @@ cdef class QueuePair:
     """A reliably connected queue pair, which reads and writes one memory region.
 
     Args:
-        device: The device.
+        device: Device of the queue pair.
         memory: Region for the local data.
         completions: Completion queue of the queue pair.
         send_depth: Maximum number of posted sends without completion.

@@ -73,7 +73,7 @@ class End:
 
     Attributes:
         address: Data that the other end needs to connect.
-        pairs: The queue pairs.
+        pairs: Queue pairs of the trial.
         completions: Completion queue of the queue pairs.
 
     Raises:

@@ -41,8 +41,8 @@ class Collector:
     """Reads the switches of a fabric; use it as an asynchronous context manager.
 
     Args:
-        plan: The switches.
-        topology: The fabric.
+        plan: Switches to read.
+        topology: Topology of the fabric.
     """
 
     def __init__(self, plan: TelemetryPlan, topology: Topology) -> None:

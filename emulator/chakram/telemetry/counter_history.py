@@ -76,7 +76,7 @@ class Gap:
     """A period without samples of a port.
 
     Attributes:
-        port: The port.
+        port: Port without samples, by the device's name.
         start_ns: Time of the last sample before the gap.
         end_ns: Time of the first sample after the gap.
     """
@@ -149,7 +149,7 @@ class CounterHistory:
 
         Args:
             time_ns: Time at which the readings were taken.
-            readings: The readings.
+            readings: Values of counters.
             arrived_ns: Time of arrival, if the switch sends every value in every
                 interval.
         """

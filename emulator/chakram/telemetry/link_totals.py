@@ -29,7 +29,7 @@ class SwitchCounters:
         ports: The device's name of each port, by its name in the topology.
         before: Counters before the run.
         after: Counters after the run.
-        history: All counters.
+        history: All recorded counters and samples.
         fcs_bytes: Bytes per packet that the switch counts in addition to those of
             links.
         ahead_ns: How far the device's clock is ahead of this machine's.
@@ -101,7 +101,7 @@ def link_records(
 
     Args:
         directions: Records without traffic (``preparation.link_records``).
-        topology: The fabric.
+        topology: Topology of the fabric.
         switches: What its switches counted, by name.
     """
     ends = {
@@ -155,7 +155,7 @@ def link_samples(
 
     Args:
         ports: Names of the fabric's ports, in the order of their numbers.
-        topology: The fabric.
+        topology: Topology of the fabric.
         switches: What its switches counted, by name.
         start_ns: Beginning of the run on the clock of this machine.
         end_ns: End of the run on that clock.

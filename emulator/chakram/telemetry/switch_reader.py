@@ -88,10 +88,10 @@ class SwitchReader:
     """Reads one switch for the duration of a run.
 
     Args:
-        target: The switch.
+        target: Switch to read.
 
     Attributes:
-        target: The switch.
+        target: Switch to read.
         history: Counters of the switch.
         clock: Clock of the switch.
         facts: Facts that the switch reports, by path.

@@ -40,11 +40,11 @@ class Target:
         switch: Name of the switch in the topology.
         address: ``host:port`` of the gNMI server. None if the switch sends only OTLP.
         mapping_name: Name or file of the mapping.
-        mapping: The mapping.
+        mapping: Mapping of the switch's telemetry to counters.
         ports: The device's name of each port, by its name in the topology.
         interval_ns: Requested time between two samples.
-        device: Value of an attribute by which OTLP names the switch, or None.
-        credentials: Certificates and password.
+        device: Attribute value that identifies the switch in OTLP data, or None.
+        credentials: Certificates and password for the connection.
     """
 
     switch: str
@@ -90,7 +90,7 @@ class TelemetryPlan:
     """All switches whose telemetry a run reads.
 
     Attributes:
-        targets: The switches.
+        targets: Switches to read.
         otlp: Receiver of OTLP metrics, or None.
     """
 
