@@ -2,9 +2,9 @@
 
 A critical path shows where a delay appears, but not how much time removing its cause
 saves.  A second path may be nearly as long, and back-pressure appears far from its
-source.  So the caller simulates the run without each suspect, alone and with others.
-This module decides which suspects to remove in each simulation, and ranks them by the
-results.
+source.  So the caller simulates the run without single suspects, and without several
+suspects at once.  This module decides which suspects to remove in each simulation, and
+ranks them by the results.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ class Suspect:
     Attributes:
         cause: Type of cause, e.g. ``slow link``.
         place: A link, a switch or a rank.
-        kind: Fault or limit.
+        kind: Class of the cause: fault or limit.
         evidence: Evidence for the cause, in a few words.
         advice: Suggested change or check.
         remedy: Change that the simulation makes, in a few words.
         round: Round in which the suspect is tested.  Causes found in earlier rounds
             stay removed.
-        weight: Weight of the saving in rankings.  Remedies that change many places at
-            once, or that are hard to apply, are less informative.
+        weight: Weight of the saving in rankings.  It is lower for remedies that change
+            many places at once or that are hard to apply, because they are less
+            informative.
     """
 
     cause: str
@@ -75,7 +76,9 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """Share of the iterations' time that a removal saves, negative if it costs time.
+    """Share of the iterations' time that removing suspects saves.
+
+    The share is negative if the removal costs time.
 
     Attributes:
         share: Saving in this run.
@@ -106,13 +109,13 @@ class Finding:
 
     Attributes:
         suspect: The cause.
-        saving: Saving without this cause alone.  For suspects that act jointly, it is
-            the saving without all of them.
-        after_previous: Share of the remaining time that this removal saves after
-            *previous* are removed.
-        previous: Faults that were found before this one.
-        together_with: Other suspects that act jointly with it.  Only the removal of
-            all of them saves *after_previous*.
+        saving: Saving from the removal of *suspect* alone.  If several suspects act
+            jointly, it is the saving from the removal of all of them.
+        after_previous: Share of the remaining time that the same removal saves after
+            all of *previous* are removed.
+        previous: Faults that the search found and removed before *suspect*.
+        together_with: Other suspects that act jointly with *suspect*.  Only the removal
+            of all of them saves *after_previous*.
         rivals: Other suspects that explain the run equally well.
     """
 
@@ -129,8 +132,8 @@ class Verdict:
     """Causes of a run's lost time, tested by removing them.
 
     Attributes:
-        faults: Causes of class fault, ordered as by ``ranked``.
-        limits: Causes of class limit, ordered as by ``ranked``.
+        faults: Causes of class fault, in the order of ``ranked``.
+        limits: Causes of class limit, in the order of ``ranked``.
         excluded: Suspects that are not part of any finding.
         joint: Saving if all faults are removed, or None if there are none.
         simulations: Number of runs that were timed.
@@ -146,23 +149,23 @@ class Verdict:
 
 
 Times = Callable[[frozenset[int]], int | None]
-"""Function that returns the time of a simulated run in ns without some suspects.
+"""Function that simulates a run without some suspects and returns its time in ns.
 
-Its argument is the set of indexes of the removed suspects.  None means that the run
-without them does not end, or cannot be simulated.
+The argument is the set of indexes of the removed suspects.  The function returns None
+if the run without them does not end or cannot be simulated.
 """
 
 
 def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
     """Find the suspects that cost time by removing them from the run.
 
-    Faults are removed greedily, in each step the one that saves most.  The removal
-    stops when the next fault saves less than ``LEAST_SAVING``.  Then the remaining
-    faults are removed together.  If that saves time, each fault that costs no time is
-    restored.  The faults that remain removed act jointly.
+    Faults are removed greedily: each step removes the fault that saves most.  The
+    greedy steps stop when the next fault saves less than ``LEAST_SAVING``.  Then the
+    remaining faults are removed together.  If this saves time, each fault that costs no
+    time is restored.  The other faults act jointly.
 
     Raises:
-        ValueError: If the run with all suspects in place has no time.
+        ValueError: If the run without any removal has no time, or its time is unknown.
     """
     search = _Search(suspects, times_ns)
     rounds = sorted({each.round for each in suspects})
@@ -193,10 +196,10 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort findings by their savings, with the weights of the suspects.
+    """Sort findings by saving times the weight of the suspect, largest first.
 
-    Findings that save little alone, because others mask them, keep their order at the
-    end.
+    Findings that save little alone, because others mask them, come last in their
+    original order.
     """
 
     def weight(finding: Finding) -> float:
@@ -209,7 +212,7 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 class _Search:
-    """Search for causes that stores the time of each simulated run."""
+    """Search for causes that caches the time of each simulated run."""
 
     def __init__(self, suspects: Sequence[Suspect], times_ns: Times) -> None:
         self._suspects = suspects
@@ -235,7 +238,8 @@ class _Search:
 
         Args:
             removed: Indexes of all removed suspects.
-            already: Those of *removed* that were removed before.
+            already: Indexes of the suspects that are removed in the run to compare
+                with.
         """
         before, after = self._times(already), self._times(removed)
         # A run that does not end counts as longer than any run that ends.
@@ -286,7 +290,7 @@ class _Search:
         return findings, removed
 
     def overlapping(self, removed: frozenset[int]) -> tuple[str, ...]:
-        """Return notes on faults whose savings are part of those of *removed*."""
+        """Return notes on faults whose savings are part of the savings of *removed*."""
         if not removed:
             return ()
         alone = {
@@ -311,7 +315,7 @@ class _Search:
         return saving.share >= LEAST_SAVING and saving.is_certain
 
     def _joint(self, left: Sequence[int], removed: frozenset[int]) -> frozenset[int]:
-        """Return the suspects of *left* that cost time only jointly."""
+        """Return the suspects among *left* that cost time only jointly."""
         chosen = frozenset(left)
         if not self._counts(self.saving(removed | chosen, already=removed)):
             return frozenset()

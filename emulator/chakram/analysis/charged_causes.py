@@ -1,20 +1,21 @@
 """Causes of lost time on critical paths, with their places.
 
-The *lost time* of a piece is its time beyond its nominal time.  Nominal times are:
+The *lost time* of a piece of a path is its time beyond the nominal time.  Nominal times
+are:
 
 * For a computation, the duration on peer ranks.
 * For serialization, the bytes at the configured rate.
-* For propagation, its whole time.
+* For propagation, the whole time.
 * For any other piece, 0.
 
 Each lost nanosecond has one cause, which the first matching rule determines.
 
-In a run on a network, queueing delays of single packets are unknown.  There, the
-nominal time of a message, from first packet to arrival, is its time on an unloaded
-network.  The excess is charged to the link with the longest busy time on the message's
-path.  Time spent waiting for a full window is also charged to the network if the window
-is large enough for the unloaded path.  In a collective that the traffic generator
-delayed, the time on the network is unknown.
+Queueing delays of single packets are unknown in a run on a network.  The nominal time
+of a message, from first packet to arrival, is then its time on an unloaded network.
+The excess is charged to the link with the longest busy time on the message's path.
+Time spent waiting for a full window is also charged to the network if the window is
+large enough for the unloaded path.  The time on the network is unknown in a collective
+that the traffic generator delayed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ LEAST_SHARE = 0.03
 """Minimum share of the iterations' time at which the largest cause is reported."""
 
 GENERATOR_SLOW = "generator slow"
-"""Cause of the time that the traffic generator takes."""
+"""Cause to which time spent in the traffic generator is charged."""
 
 _IMBALANCE = 1.5
 _NEAR_MINIMUM = 1.1
@@ -78,7 +79,8 @@ class Cause:
         place: A rank, a link, a port or a switch.
         lost_ns: Lost time on all paths together.
         share: Lost time as a share of the iterations' time.
-        fault: Fault that the experiment injected there, in words, or None.
+        fault: Description of the fault that the experiment injected at *place*, or
+            None.
     """
 
     cause: str
@@ -111,18 +113,18 @@ class Surroundings:
         links: Properties and counters of the links.
         slow_ports: Ports whose link was below its configured rate.
         storm_ports: Ports that the experiment paused on purpose.
-        faults: By direction of a link, e.g. ``leaf0-spine1 up``, the faults that the
-            experiment injected, in words.
-        hosts: The host of each job and rank.
-        rates_bps: Port rate of each job and rank.  None: no limit.
+        faults: Descriptions of the faults that the experiment injected, by direction of
+            a link, e.g. ``leaf0-spine1 up``.
+        hosts: Host of each rank.  Keys are job and rank.
+        rates_bps: Port rate of each rank.  Keys are job and rank.  None: no limit.
         overhead_bytes: Bytes of a packet in addition to its payload.
         path_mtu: Maximum payload of a packet.
         window_bytes: Maximum unacknowledged bytes of a queue pair.  0: unknown.
         burst_packets: Maximum number of packets sent as one burst.
         least_rate_bps: Minimum rate that congestion control sets.  0: none.
         has_fixed_rate: Whether congestion control always paces at that rate.
-        ways_ns: In a run on a network, the unloaded time of a message from its first
-            packet to its arrival.  Keys are job, sender, receiver and bytes.
+        ways_ns: Time of a message on an unloaded network, from first packet to arrival.
+            Keys are job, sender, receiver and bytes.  Empty for runs in virtual time.
         sent: Numbers of packets and retransmissions, by pair of ranks and path.
         repeated: Job, sender and receiver of sessions whose timeouts mostly resent
             packets that had arrived.
@@ -155,16 +157,16 @@ class Why:
     Attributes:
         iterations: Number of iterations.
         time_ns: Total time of all iterations.
-        parts_ns: By part, the time on the paths.  The sum is *time_ns*.
-        causes: Causes, largest first.
-        by_rank: Lost time by rank, largest first.  With several jobs, ranks have the
-            name of their job, e.g. ``moe rank 3``.
+        parts_ns: Time on the paths, by part.  The sum over all parts is *time_ns*.
+        causes: Causes of lost time, largest first.
+        by_rank: Lost time by rank, largest first.  If there are several jobs, the name
+            of the job comes first, e.g. ``moe rank 3``.
         by_collective: Lost time by collective or name of a computation, largest first.
-            With several jobs, the name of the job comes first.
+            If there are several jobs, the name of the job comes first.
         path: Path of the longest iteration.
-        jobs: Names of the jobs whose iterations these are.
-        distorted_ns: Time of the network on the paths in collectives that the traffic
-            generator delayed, so that its part is unknown.
+        jobs: Names of the jobs that the iterations belong to.
+        distorted_ns: Time on the network in collectives that the traffic generator
+            delayed.  The generator's share of this time is unknown.
     """
 
     iterations: int
@@ -184,7 +186,7 @@ class Why:
 
     @property
     def distorted_share(self) -> float:
-        """Share of the time in which the generator's part is unknown."""
+        """Share of the time for which the generator's part is unknown."""
         return self.distorted_ns / self.time_ns if self.time_ns else 0.0
 
     @property
@@ -194,7 +196,7 @@ class Why:
 
     @property
     def unknown_share(self) -> float:
-        """Share of the time whose part is unknown."""
+        """Share of the time that belongs to no known part."""
         unknown_ns = self.parts_ns.get(Part.UNKNOWN, 0)
         return unknown_ns / self.time_ns if self.time_ns else 0.0
 
@@ -207,7 +209,7 @@ class Why:
 
 
 def explain(paths: Iterable[Path], around: Surroundings) -> Why:
-    """Explain the lost time on *paths*, where each path is that of one iteration."""
+    """Explain the lost time on the critical paths of iterations, one path for each."""
     lost_by: Counter[tuple[str, str]] = Counter()
     # Jobs number their ranks and groups separately.
     by_rank: Counter[tuple[str, int]] = Counter()
@@ -286,7 +288,7 @@ def _work(piece: Piece) -> str:
 
 
 class _Judge:
-    """Calculator of the lost time and the cause of each piece of the job ``job``."""
+    """Calculator of the lost time and the cause of pieces of the job ``job``."""
 
     def __init__(self, around: Surroundings) -> None:
         self.job = ""
@@ -335,10 +337,12 @@ class _Judge:
         if part is Part.SERIALISE:
             return message.slow_ns or 0
         if part is Part.PACE:
-            # While a port sends packets ahead of its wire, their pace is its rate.
+            # A port that sends packets ahead of its wire shortens the transfer.  Pacing
+            # that only offsets this is not lost time.
             return max(0, time_ns - self._made_up_ns(message))
         if part is Part.OWN_PORT and self._way_ns(message) is not None:
-            # After a delay, a port sends faster until it catches up.
+            # After a delay, a port sends faster than nominal until it catches up.  This
+            # offsets the delay.
             return time_ns - max(0, self._made_up_ns(message) - (message.pace_ns or 0))
         if part is Part.TRANSFER:
             if self._way_ns(message) is None:
@@ -354,7 +358,7 @@ class _Judge:
         return time_ns
 
     def _made_up_ns(self, message: Message) -> int:
-        """Return by how much the transfer of a message is below its nominal time."""
+        """Return how much shorter than nominal the transfer of a message is."""
         return max(0, self._transfer_ns(message) - (message.transfer_ns or 0))
 
     def _over_ns(self, message: Message) -> int:
@@ -369,7 +373,7 @@ class _Judge:
         end_ns = message.received_ns or message.last_acked_ns
         if message.departed_ns is not None:
             return end_ns - message.departed_ns
-        # An RDMA NIC sent it, so this begins when the NIC got the message.
+        # An RDMA NIC sent the message.  Count from when the NIC received the message.
         waited_ns = max(message.posted_ns - message.ready_ns, message.generator_wait_ns)
         return end_ns - message.ready_ns - waited_ns
 
@@ -437,7 +441,8 @@ class _Judge:
             port = self._host_port(self.job, message.src)
             nominal_ns = self._transfer_ns(message)
             if port is None or nominal_ns > _PEER_RATE * piece.time_ns:
-                # Its rate is unknown, or not below that of comparable links.
+                # The rate of the port is unknown, or not below that of comparable
+                # links.
                 return "own port", self._rank(rank)
             return "slow link", self._named(port)
         if part is Part.OWN_PORT:
@@ -498,7 +503,7 @@ class _Judge:
         return list(dict.fromkeys(ports))
 
     def _round_trip(self, message: Message) -> tuple[str, str]:
-        """Return cause and place of a delay on the path or the return path."""
+        """Return the cause and place of a delay on a message's path or return path."""
         both = (*self._ports(message), *self._ports_back(message))
         slow = next(filter(self._is_slow, both), None)
         return (
@@ -506,7 +511,7 @@ class _Judge:
         )
 
     def _sent_again(self, message: Message) -> tuple[str, str]:
-        """Return the cause of a message's retransmissions, and its place."""
+        """Return the cause of a message's retransmissions, and the cause's place."""
         if (self.job, message.src, message.dst) not in self._around.repeated:
             return "loss", self._losing_link(message)
         own = (*self._ports(message), *self._ports_back(message))
@@ -627,6 +632,6 @@ class _Judge:
         )
 
     def _load(self, port: str) -> float:
-        """Return the bytes of a link divided by its rate, or 0 if unknown."""
+        """Return the bytes of a link divided by the rate, or 0 if that is unknown."""
         link = self._link_of.get(port)
         return link.bytes / link.rate_bps if link and link.rate_bps else 0.0

@@ -11,9 +11,9 @@ repetition.  One repetition in virtual time has no error.
 
 A difference is stated in units of its standard error,
 ``sqrt(error(a)^2 + error(b)^2)``.  With few samples, this number follows Student's t
-distribution.  So the number is converted to the equally improbable number of standard
-errors of a normal distribution.  The conversion is Wallace's approximation, with the
-degrees of freedom of Welch and Satterthwaite.
+distribution.  So it is converted to the number of standard errors that is equally
+improbable under a normal distribution.  The conversion is Wallace's approximation, with
+the degrees of freedom of Welch and Satterthwaite.
 
 A difference of at least 2 standard errors is **significant**.  If m quantities of a
 level are compared, the threshold is the normal quantile of 0.0228 / m instead
@@ -50,7 +50,7 @@ LEVELS = {
     "ports": "messages by pair of ports",
     "fct": "completion times of messages",
 }
-"""Titles by level of quantities, in the order in which sentences prefer levels."""
+"""Title of each level of quantities.  Sentences prefer levels that come first."""
 
 _LEAST_APART = 0.01
 """Counters with a smaller relative difference count as equal."""
@@ -60,19 +60,19 @@ _ROUNDING = 1e-9
 can differ by rounding errors, depending on the order of the samples."""
 
 _OF_JOB = ("iteration", "part", "cause", "instance", "pair")
-"""Levels whose keys begin with a job."""
+"""Levels whose keys contain a job, directly after the level."""
 
 EXPLAINING = ("part", "cause")
-"""Levels that only explain differences of iterations."""
+"""Levels that only explain differences in iteration times."""
 
 NOMINAL = "nominal"
 """Key of the part of a critical path's time that is not lost."""
 
 _LEAST_CAUSE = 0.25
-"""Minimum share of an iteration difference for a cause to be named."""
+"""Minimum share of a difference in iteration time at which a cause is named."""
 
 _INSTEAD = {"named": "instance", "ports": "pair"}
-"""Fallback levels, each with the level that is preferred to it."""
+"""Preferred level for each fallback level."""
 
 Key = tuple[Any, ...]
 """A level, followed by the values that identify a quantity in it."""
@@ -87,7 +87,7 @@ class Times(NamedTuple):
         freedom: Degrees of freedom of the standard error.
         cv: Coefficient of variation of the samples, or None if unknown.
         samples: Number of samples.
-        per_iteration: Number of such times in an iteration.
+        per_iteration: Number of times that the quantity occurs in an iteration.
     """
 
     mean_ns: float
@@ -106,7 +106,8 @@ def times_of(
 ) -> Times:
     """Return the statistics of samples in ns, grouped by repetition.
 
-    *exact* means that a repetition would give the same samples, as in virtual time.
+    *exact* means that another repetition would give the same samples, as in virtual
+    time.
     """
     means = [fmean(samples) for samples in repetitions]
     every = [value for samples in repetitions for value in samples]
@@ -137,11 +138,14 @@ def stated_times(
 
 
 NOTHING = Times(0.0, 0.0, 1, None, 0)
-"""Statistics of a quantity that one of the compared results lacks, such as a cause."""
+"""Statistics of a quantity, such as a cause, that one of the compared sides lacks."""
 
 
 class Counter(NamedTuple):
-    """A counter value, whose *unit* is ``%`` for a share, else a noun or empty."""
+    """A counter value and its unit.
+
+    The unit of a share is ``%``.  Other units are a noun or empty.
+    """
 
     value: float
     unit: str
@@ -159,8 +163,8 @@ class Side:
         counters: Counters by name.
         settings: Settings of the run by key.  Empty if unknown.
         notes: Warnings that a reader must see first.
-        explained: Whether the lost time of each cause is known.  If so, a cause that is
-            missing cost no time.
+        explained: Whether the lost time of each cause is known.  If it is known, a
+            cause that is missing cost no time.
     """
 
     name: str
@@ -176,9 +180,9 @@ class Side:
 class Difference(NamedTuple):
     """One quantity on both sides, and how it differs.
 
-    ``errors`` is the difference in standard errors, converted for the number of samples
-    as above, or None if a standard error is unknown.  ``significant`` is None if that
-    missing error makes the significance unknown.
+    ``errors`` is the difference in standard errors, converted as the module docstring
+    describes.  It is None if a standard error is unknown.  ``significant`` is None if
+    the significance is unknown for this reason.
     """
 
     key: Key
@@ -190,7 +194,7 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> float | None:
-        """Additional time of b, as a share of a."""
+        """Additional time of b, as a share of the time of a."""
         return self.b.mean_ns / self.a.mean_ns - 1 if self.a.mean_ns else None
 
     @property
@@ -206,10 +210,10 @@ class Comparison:
     Attributes:
         a: The first side.
         b: The second side.
-        levels: By level, the common quantities, largest difference first.
-        only: By level, how many quantities exist only in a, and how many only in b.
-        counters: By name, both values of counters that differ.
-        settings: By key, both values of settings that differ.
+        levels: Common quantities by level, largest difference first.
+        only: Numbers of quantities that exist only in a and only in b, by level.
+        counters: Both values of each counter that differs, by name.
+        settings: Both values of each setting that differs, by key.
     """
 
     a: Side
@@ -230,7 +234,10 @@ class Comparison:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare two sides, with empty ``levels`` if they have nothing in common."""
+    """Compare two sides.
+
+    ``levels`` of the result is empty if the sides have no quantity in common.
+    """
     theirs = _renamed(a, b)
     levels: dict[str, tuple[Difference, ...]] = {}
     only = {}
@@ -240,7 +247,7 @@ def compare(a: Side, b: Side) -> Comparison:
         if level == "size":
             mine, others = _sizes(mine, others)
         if level in EXPLAINING and a.explained and b.explained:
-            # A cause that is missing on one side cost it no time.
+            # A cause that is missing on one side cost no time on that side.
             mine = others = mine | others
         if not mine or not others or _INSTEAD.get(level) in levels:
             continue
@@ -262,7 +269,7 @@ def compare(a: Side, b: Side) -> Comparison:
         if level in EXPLAINING and not any(
             each.significant for each in levels.get("iteration", ())
         ):
-            # If iterations take the same time, time only shifted between causes.
+            # If iterations take the same time, lost time only shifted between causes.
             found = [
                 each._replace(significant=each.significant and False) for each in found
             ]
@@ -288,8 +295,8 @@ def differing_settings(
 ) -> dict[str, tuple[Any, Any]]:
     """Return the settings that differ, by key.
 
-    A list that is empty on one side differs as a whole.  The value of the other side is
-    then the list of its members, without empty settings.
+    A list that is empty on one side differs as a whole.  The result then contains the
+    members of the other side's list, without empty settings.
     """
     a, b = dict(a), dict(b)
     for one, other in ((a, b), (b, a)):
@@ -311,7 +318,7 @@ def differing_settings(
 
 
 def _renamed(a: Side, b: Side) -> dict[Key, Key]:
-    """Map a's keys of quantities to b's keys, even if the only job has another name."""
+    """Map a's quantity keys to b's keys, even if their only jobs differ in name."""
     names = [{key[1] for key in side.times if key[0] in _OF_JOB} for side in (a, b)]
     if any(len(each) != 1 for each in names):
         return {key: key for key in b.times}
@@ -322,10 +329,10 @@ def _renamed(a: Side, b: Side) -> dict[Key, Key]:
 
 
 def _sizes(mine: set[Key], others: set[Key]) -> tuple[set[Key], set[Key]]:
-    """Return the collectives by size to compare: of each job, or of all together.
+    """Return the quantities of level ``size`` to compare: by job, or over all jobs.
 
-    Those of each job are compared if there are several jobs, of which the sides have
-    one in common.
+    They are compared by job if there are several jobs and both sides have a quantity of
+    the same job.
     """
     of_jobs = {key for key in mine | others if _job_of_collective(key)}
     if len({*map(_job_of_collective, of_jobs)}) > 1 and mine & others & of_jobs:
@@ -334,7 +341,7 @@ def _sizes(mine: set[Key], others: set[Key]) -> tuple[set[Key], set[Key]]:
 
 
 def _job_of_collective(key: Key) -> str | None:
-    """Return the job of a quantity of collectives, or None for those of all jobs."""
+    """Return the job of a quantity of collectives, or None if it covers all jobs."""
     match key:
         case ("size", _, _, _, job) | ("instance", job, _, _):
             return str(job)
@@ -392,7 +399,7 @@ def _label(key: Key) -> str:
 
 
 def change_text(difference: Difference) -> str:
-    """Return how much longer or shorter a quantity takes, in words."""
+    """Describe how much longer or shorter a quantity takes on side b."""
     change = difference.change
     times = f"{format_time(difference.b.mean_ns)} against " + format_time(
         difference.a.mean_ns
@@ -411,7 +418,7 @@ _CORRECTED = "standard errors, corrected for the number of samples"
 
 
 def sentences(found: Comparison) -> list[str]:
-    """Summarize a comparison in sentences, the first with the largest difference."""
+    """Summarize a comparison in sentences, the most important difference first."""
     every = [each for level in found.levels.values() for each in level]
     if not every:
         return [
@@ -435,7 +442,7 @@ def sentences(found: Comparison) -> list[str]:
 
 
 def _equal_iterations(found: Comparison) -> str:
-    """Return a sentence about iterations without significant differences, if any."""
+    """Return a sentence if iterations do not differ significantly, or an empty text."""
     iterations = found.levels.get("iteration", ())
     if not iterations or any(each.significant for each in iterations):
         return ""
@@ -468,7 +475,7 @@ def _no_difference(every: Sequence[Difference]) -> str:
 
 
 def _where(found: Comparison, first: Difference) -> str:
-    """Explain a difference of iterations by a cause, or else by collectives."""
+    """Explain a difference in iteration time by a cause, or else by a collective."""
     if first.key[0] != "iteration":
         return ""
     of_job = [
@@ -513,7 +520,7 @@ def _from_part(found: Comparison, part: Difference) -> str:
             "without delays"
         )
     told = f"; on the critical path, {apart} {more} {_CHARGED} {cause}"
-    # Name the place with the largest part of the difference, even if it is not
+    # Name the place with the largest share of the difference, even if that share is not
     # significant.
     places = [
         (share, each)
@@ -530,7 +537,7 @@ def _from_part(found: Comparison, part: Difference) -> str:
 
 
 def _opposing_part(parts: Sequence[Difference], part: Difference) -> str:
-    """Return the largest part in the opposite direction, in words."""
+    """Describe the largest difference in the opposite direction."""
     for each in parts:
         if each.lost_ns * part.lost_ns < 0 and abs(each.lost_ns) >= 1:
             apart = format_time(abs(each.lost_ns))

@@ -6,9 +6,9 @@ input                recognized by
 run                  a folder with ``run.json``
 repeated runs        a folder of run folders, each one repetition
 PARAM replay         a folder of ``replayedCommsPerf*.json``, or one such file
-JSON of Chakram      ``run`` and ``results`` in the output of ``--json``
-nccl-tests           JSON without these, or text with ``algbw`` and ``busbw``
-ns-3                 a ``fct.txt``: eight fields in its first line
+Chakram JSON         ``run`` and ``results`` in the output of ``--json``
+nccl-tests           other JSON, or text with ``algbw`` and ``busbw``
+ns-3                 a ``fct.txt`` with eight fields in the first line
 ASTRA-sim            any other text: console output or log
 ===================  ==========================================================
 
@@ -59,7 +59,7 @@ _PARAM_FILES = "replayedCommsPerf*.json"
 _PERCENTS = (50, 99, 100)
 _NO_JOB = ""
 _JSON = re.compile(rb"\s*(\{|\[\s*[\]{])")
-"""Pattern of the start of JSON, but not of log lines that begin with a bracket."""
+"""Pattern for the start of JSON. It excludes log lines that begin with a bracket."""
 
 
 Samples = dict["Key", dict[int, list[float]]]
@@ -113,7 +113,7 @@ def _json(path: Path) -> Any:
 
 
 def run_settings(results: RunResults) -> dict[str, Any]:
-    """Return the settings, traces, versions and host of a run, each by its key."""
+    """Return the settings, traces, versions and host of a run by key."""
     manifest = results.manifest
     traces = {
         job: {key: each.get(key) for key in ("sha256", "trace")}
@@ -183,7 +183,7 @@ def side_of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
         name=str(path),
         kind=kind if len(runs) == 1 else f"{len(runs)} {kind}s",
         times={
-            # A cause that is missing from a run cost it no time.
+            # A cause that is missing from a run cost no time in that run.
             key: _times([*each, *[{0: [0.0]}] * (len(runs) - len(each))], exact=exact)
             for key, each in samples.items()
             if len(each) == len(runs) or key[0] in EXPLAINING
@@ -234,7 +234,7 @@ def _samples(results: RunResults, labels: dict[Key, str]) -> Samples:
 
 
 def _add_causes(results: RunResults, found: Samples) -> bool:
-    """Add the lost time of iterations by cause, or return False if it is unknown."""
+    """Add the lost time of iterations by cause. Return False if it is unknown."""
     causes: Samples = defaultdict(dict)
     iterations: dict[str, list[int]] = defaultdict(list)
     try:
@@ -321,7 +321,7 @@ def _percentiles(times_ns: list[float]) -> dict[int, float]:
 
 
 def _counters(summary: Summary) -> dict[str, Counter]:
-    """Return the counters of a run, by their names in sentences."""
+    """Return the counters of a run, keyed by the names that sentences use."""
     found: dict[str, Counter] = {}
     if summary.packets:
         for name, count in (
@@ -336,7 +336,8 @@ def _counters(summary: Summary) -> dict[str, Counter]:
         found["busiest uplink over mean"] = Counter(summary.uplinks.max_over_mean, "")
     if summary.facts.status != COMPLETE:
         return found
-    # Links also count warm-up, and runs may differ in iterations.
+    # Link counters include the warm-up, and runs may differ in their number of
+    # iterations.
     iterations = max(1, summary.facts.warmup + summary.facts.measured)
     for link in summary.links:
         name = f"{link.link} {link.direction}"
@@ -351,7 +352,7 @@ def _counters(summary: Summary) -> dict[str, Counter]:
 
 
 def _of_document(document: Mapping[str, Any], source: str) -> Side:
-    """Return a side from a ``chakram run --json`` document, which has only means."""
+    """Return a side from a ``chakram run --json`` document. It has only means."""
     check_run_document(document, source)
     times: dict[Key, Times] = {}
     exact = document["run"]["world"] == SIMULATE
@@ -360,7 +361,7 @@ def _of_document(document: Mapping[str, Any], source: str) -> Side:
         times[key] = stated_times(
             each["mean_ns"], each["cv"], each["iterations"], exact=exact
         )
-    # Rows of several algorithms are one quantity.
+    # Rows that differ only in the algorithm are one quantity.
     rows: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
     for row in document["results"]:
         if row["collective"] != CollectiveOp.BARRIER:
@@ -378,9 +379,10 @@ def _of_document(document: Mapping[str, Any], source: str) -> Side:
 
 
 def _pooled(rows: Sequence[Mapping[str, Any]], *, exact: bool) -> Times:
-    """Return the statistics of all samples of some rows of a document.
+    """Return the statistics of all samples in some rows of a document.
 
-    The error is that of a mean over rows whose numbers of samples are given.
+    The standard error is that of the mean over the rows, weighted by their numbers of
+    samples.
     """
     found = [
         stated_times(row["time_ns"], row["cv"], row["samples"], exact=exact)

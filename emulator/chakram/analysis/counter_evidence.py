@@ -26,7 +26,10 @@ _OVERFLOWED = 0.1
 """A queue that dropped a smaller share of the lost packets does not explain them."""
 
 _FEW_WRONG = 0.1
-"""Share of corrupted packets from which a switch without losses proves nothing."""
+"""Share of corrupted packets above which a switch without losses proves nothing.
+
+The share refers to all packets that were lost or corrupted.
+"""
 
 
 def node_of(port: str) -> str:
@@ -39,7 +42,7 @@ class PortCounters:
     """Port and packet counters of a whole run.
 
     Attributes:
-        links: By egress port, the direction of a link that begins there.
+        links: Direction of a link that begins at an egress port, by port.
         packets: Packets sent by all hosts.
         wrong: Packets that arrived with a wrong checksum.
         uncounted: Switches with traffic on links that no switch counted.
@@ -106,8 +109,8 @@ class PortCounters:
 
         A link that carries data in the other direction is not down, so the routes of
         its switch have changed.  The new routes also explain the other idle ports of
-        that switch.  Ports whose other direction should carry data, too, are an
-        exception.
+        the same equal-cost group.  A port remains a suspect if the other direction of
+        its link should carry data, too.
 
         Args:
             idle: Ports that ``idle`` returned.
@@ -127,10 +130,11 @@ class PortCounters:
         ]
 
     def misfit_of_bytes(self, simulated_bytes: Mapping[str, int]) -> float:
-        """Return the share of the bytes between switches that took other links.
+        """Return the share of the bytes between switches that took unexpected links.
 
         This is the total variation distance: 0 if each link carried the same share as
-        in the simulation, and 1 if the simulation used none of these links.
+        in the simulation, and 1 if the simulation used none of the links that the run
+        used.
 
         Args:
             simulated_bytes: Bytes that each port sends in a simulation.
@@ -167,7 +171,7 @@ class PortCounters:
     def missing(self) -> dict[str, float]:
         """Number of packets that a switch received but did not forward, by switch.
 
-        It is unknown for switches with uncounted links.
+        Switches with uncounted links are omitted, because their number is unknown.
         """
         hosts = {node_of(port) for port, link in self.links.items() if _is_up(link)}
         switches = sorted({*map(node_of, self.links)} - hosts - {*self.uncounted})
@@ -196,7 +200,7 @@ class PortCounters:
         """Return the ports whose overflow may explain the losses on paths across them.
 
         Args:
-            lost: Lost packets of all paths that cross each port.
+            lost: Number of packets lost on all paths that cross a port, by port.
         """
         return frozenset(
             port
@@ -228,7 +232,8 @@ class PortCounters:
             own = [port for port in self.links if node_of(port) == switch]
             crossed = [other for port in own if (other := self.other_end(port))]
             if missing:
-                # Lost on the way in, or before a counter of what is forwarded.
+                # Packets were lost before the switch, or in it before an egress port
+                # counted them.
                 crossed += own
             if switch not in full and (missing or self.wrong < _FEW_WRONG * lost):
                 packets = {

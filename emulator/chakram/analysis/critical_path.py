@@ -148,7 +148,7 @@ class Piece(NamedTuple):
         part: Category of the time.
         start_ns: Start of the span.
         end_ns: End of the span.
-        rank: The rank, or the sender of the message.
+        rank: Rank on which the time passes, or the sender of the message.
         operation: The operation that the span belongs to, or None.
         message: The message that the span belongs to, or None.
     """
@@ -189,10 +189,10 @@ class Path:
 def message_parts(message: Message, *, is_virtual: bool) -> list[tuple[Part, int]]:
     """Split the time of a message from ready to received into parts, in order.
 
-    In virtual time, the parts cover all of that time.  In a run on a network, only the
-    time at the sender is split.  ``NETWORK`` covers the time after the last packet
-    left.  This part is missing if the time of arrival is unknown.  For messages of RDMA
-    NICs, it covers all time after they were handed to the NIC.
+    The parts cover all of that time in virtual time.  Only the time at the sender is
+    split in a run on a network.  ``NETWORK`` covers the time after the last packet
+    left.  This part is missing if the time of arrival is unknown.  If an RDMA NIC sends
+    a message, ``NETWORK`` covers all time after the NIC received the message.
     """
     waited_ns = message.posted_ns - message.ready_ns
     parts = [(Part.HOST if is_virtual else Part.GENERATOR, waited_ns)]
@@ -284,7 +284,8 @@ class _Walk:
         operation: Operation | None = last
         self._at_ns = last.end_ns
         rank, rest = last.rank, Part.UNKNOWN
-        # Releasers in damaged records may form a cycle.  The time before it is unknown.
+        # Releasers in damaged records may form a cycle.  The time before such a cycle
+        # is unknown.
         seen: set[Operation | Message] = set()
         while operation is not None and operation not in seen:
             seen.add(operation)
@@ -308,7 +309,7 @@ class _Walk:
                     ahead = records.ahead_of(message)
                     yield from self._cross(message, operation, ahead)
                     if ahead is None and message.cause == "grant":
-                        late = Part.ORDER  # it waited for a credit from its receiver
+                        late = Part.ORDER  # waited for a credit from the receiver
                     rank = message.src
                     before = self._before(message) if ahead is None else ahead
                     share = records.share(rank, message.group, message.k)
@@ -378,7 +379,7 @@ class _Walk:
         turn_ns = message.ready_ns
         if ahead is not None and ahead.departed_ns is not None:
             turn_ns = ahead.departed_ns
-            if len(parts) > 1:  # else only its wait before posting is known
+            if len(parts) > 1:  # else only the wait before posting is known
                 at = [part for part, _ in parts].index(Part.TRANSFER)
                 parts[at : at + 2] = reversed(parts[at : at + 2])
         times_ns = [message.ready_ns]

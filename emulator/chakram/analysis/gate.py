@@ -46,16 +46,16 @@ _SAME = {
     "ranks": ("job", "rank"),
     "links": ("link", "direction"),
 }
-"""By list, the keys that identify the matching member of the baseline."""
+"""Keys that identify the matching member of the baseline, by list of the document."""
 
 
 _OF_DATA = frozenset(
     {"alg_bw", "bus_bw", "bound_ns", "bound_share", "alone_share", "deviation"}
 )
-"""Keys that barriers never have, because they move no data."""
+"""Keys without a value for barriers, which move no data."""
 
 Faults = tuple[Sequence[str] | None, str | None]
-"""Confirmed faults in words, or None with the reason why they are untested."""
+"""Descriptions of confirmed faults, or None and the reason why none were tested."""
 
 
 class Rule(Model):
@@ -104,7 +104,7 @@ class Judgment:
     """Outcome of all rules.
 
     Attributes:
-        verdicts: One for each rule and subject.
+        verdicts: Outcomes of the rules, one for each rule and subject.
         comparison: Notes on incomplete runs, then the differences from the baseline,
             as sentences.
     """
@@ -117,7 +117,8 @@ def read_rules(path: Path) -> Rules:
     """Read a rules file.
 
     Raises:
-        ConfigError: With the line of every mistake, and a hint.
+        ConfigError: If the file is invalid.  The error shows the line of every mistake,
+            and a hint.
     """
     rules = read_model(path, Rules)
     if rules.baseline is not None:
@@ -164,8 +165,9 @@ def judge(
         path: The run directory, or its JSON.
         baseline: Run directory or JSON of the baseline.  None: the baseline in the
             rules file.
-        source: The rules file, to locate mistakes.
-        faults: Tests a run directory for faults, for rules that require this test.
+        source: The rules file, whose lines errors refer to.
+        faults: Function that tests a run directory for faults.  Only rules whose
+            condition is ``NO_FAULT`` call it.
 
     Raises:
         ChakramError: If a file is invalid, or a rule uses an unknown name.
@@ -237,7 +239,7 @@ def _judged(
 def _does_not_apply(
     rule: Rule, names: Mapping[str, Any], used: Mapping[str, Any]
 ) -> bool:
-    """Return whether a rule needs what a barrier cannot have, e.g. a bandwidth."""
+    """Return whether a rule needs a value that no barrier has, e.g. a bandwidth."""
     unknown = {name.rpartition(".")[2] for name, each in used.items() if each is None}
     is_barrier = rule.each == "results" and names["collective"] == CollectiveOp.BARRIER
     return is_barrier and bool(unknown) and unknown <= _OF_DATA

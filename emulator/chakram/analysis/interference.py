@@ -16,7 +16,7 @@ job's time lasts from the start of its first measured iteration to the end of it
 one.  With a low overlap, the factor does not describe a shared fabric.
 
 A delay caused by the traffic generator distorts the factor, because the network did not
-cause it.  ``bound`` counts such samples in both runs.
+cause it.  ``bound`` counts the collectives with such a delay in both runs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class JobInterference:
         verdicts: Number of measured collectives in both runs, without barriers.
         wait_share: Largest share of time that any kind of collective spent waiting for
             the generator, in either run.
-        collectives: Factors by kind of collective, in the order of the table.
+        collectives: Factors by kind of collective, ordered by operation, algorithm,
+            number of ranks and size.
     """
 
     job: str
@@ -97,7 +98,7 @@ def interference(
 
     Args:
         together: Measurements of all jobs running at once.
-        alone: By job, the measurements of a run in which it was alone.
+        alone: Measurements of a run of each job alone, by job.
         endless: Jobs that repeat until the others end.  Their unrecorded last iteration
             counts as running time.
     """

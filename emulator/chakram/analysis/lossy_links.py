@@ -14,7 +14,7 @@ _ELSEWHERE = 0.02
 """Share of the losses that may occur elsewhere."""
 
 _LESS_LIKELY = 2.0
-"""Maximum deficit of a candidate's log-likelihood against the best port."""
+"""Maximum difference between the log-likelihoods of the best port and a candidate."""
 
 _MORE_LIKELY = 8.0
 """Minimum gain in log-likelihood from another lossy port."""
@@ -30,7 +30,7 @@ class Crossing:
     """Packets that were counted where they were sent and where they should arrive.
 
     Attributes:
-        packets: By port, the number of these packets that were sent into the port.
+        packets: Number of these packets that were sent into each port.
         lost: Number of packets that did not arrive.
     """
 
@@ -52,7 +52,7 @@ def lossy_ports(
     rates are maximum likelihood estimates for all ports together.
 
     Args:
-        crossings: Paths of queue pairs, and switches.
+        crossings: Packets counted on the paths of queue pairs, and at switches.
         known: Ports already known to lose packets.
 
     Returns:
@@ -134,7 +134,7 @@ class _Lossy:
     def promising(self, chosen: Sequence[str]) -> list[str]:
         """Return the ports, except *chosen*, that best explain the remaining losses.
 
-        Of several ports with the same effect, only one is returned.
+        If several ports have the same effect, only one of them is returned.
         """
         share_of = dict(zip(chosen, self.fit(chosen)[1], strict=True))
         slope: dict[str, float] = {}

@@ -1,9 +1,10 @@
 """Paths of flows that agree with the bytes that switches counted.
 
-If the hash of the switches is unknown, so are the paths. The bytes of the links still
-restrict them: a search assigns each flow one of its equal-cost paths such that every
-link carries what its switch counted. Several assignments may agree with the counters,
-so the result shows how uneven the links are, and not which flow takes which link.
+The paths are unknown if the hash of the switches is unknown. The byte counters of the
+links still restrict them. A search assigns each flow one of its equal-cost paths, so
+that every link carries the bytes that its switch counted. Several assignments may agree
+with the counters, so the result shows how uneven the links are, and not which flow
+takes which link.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ class FlowBytes:
     """A flow and its equal-cost paths.
 
     Attributes:
-        nbytes: Bytes that it sends.
-        paths: Egress ports of switches toward other switches, by path.
+        nbytes: Number of bytes that the flow sends.
+        paths: Equal-cost paths, each as the egress ports of switches toward other
+            switches.
     """
 
     nbytes: float
@@ -37,13 +39,13 @@ def assign_paths(
 ) -> tuple[list[int], float]:
     """Return the path of each flow, and how far the links differ from the counters.
 
-    The difference is the share of the bytes that take another link than counted: the
-    total variation distance, from 0 to 1.
+    The difference is the share of the bytes that take a different link than the
+    counters show. This is the total variation distance, from 0 to 1.
 
     Args:
         flows: The flows.
         counted: Bytes that each port sent. Ports without a value are not compared.
-        seed: Seed of the order in which the search tries flows.
+        seed: Seed for the order in which the search tries flows.
     """
     search = _Search(flows, counted, seed)
     for _ in range(_PASSES):
@@ -59,7 +61,7 @@ class _Search:
         self._flows = flows
         self._order = list(range(len(flows)))
         random.Random(seed).shuffle(self._order)
-        # Large flows first: small ones fill what is left.
+        # Assign large flows first, so that small flows can fill the remaining gaps.
         self._order.sort(key=lambda each: -flows[each].nbytes)
         self.chosen = [0] * len(flows)
         ports = {port for flow in flows for path in flow.paths for port in path}
@@ -89,7 +91,7 @@ class _Search:
         return 0.5 * sum(map(abs, self._left.values())) / self._crossing
 
     def moved(self) -> bool:
-        """Move single flows to better paths, and return whether any was moved."""
+        """Move single flows to better paths, and return whether any flow was moved."""
         found = False
         for each in self._order:
             flow, now = self._flows[each], self._path(each)
@@ -138,7 +140,7 @@ class _Search:
                 self._left[port] += nbytes
 
     def _change(self, now: Sequence[str], then: Sequence[str], nbytes: float) -> float:
-        """Return how the sum of squares changes if bytes take another path."""
+        """Return the change of the squared missing bytes if bytes change paths."""
         change = 0.0
         for ports, others, sign in ((now, then, 1), (then, now, -1)):
             for port in ports:

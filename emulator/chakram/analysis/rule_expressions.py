@@ -8,7 +8,7 @@ comparison with a list compares each member.  Numbers may have a unit: ``5ms`` (
 
 An unknown value (null) makes every result that depends on it unknown.  The exceptions
 are ``known(x)``, and results that other operands decide (``false and x``).  An empty
-list has the same effect, except on its ``len``.  A condition that ends with
+list also makes results unknown, except for its ``len``.  A condition that ends with
 ``or nothing`` holds if a list is empty.
 
 Limits on the text bound the cost: at most 1,000 characters and 200 parts.  There are no
@@ -63,7 +63,10 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 
 def _rounded(value: Any, digits: Any = None) -> Any:
-    """Round *value*, with negative *digits* to multiples of a power of ten."""
+    """Round *value* to *digits* digits.
+
+    Negative *digits* round to multiples of a power of ten.
+    """
     if digits is not None and abs(digits) > _MOST_DIGITS:
         # Python's ``round`` would compute a power of ten with this number of digits.
         raise ValueError(f"round accepts from -{_MOST_DIGITS} to {_MOST_DIGITS} digits")
@@ -91,7 +94,7 @@ _OPERATORS = {*_ARITHMETIC, *_COMPARISONS}
 
 
 class Compared(list[Any]):
-    """Values of a list, and those of them that violate a comparison."""
+    """List of values that also records which values violate a comparison."""
 
     violating: Sequence[Any] = ()
 
@@ -181,7 +184,8 @@ class Expression:
 
         Args:
             names: Values of names, as plain data.
-            used: Receives each value that the condition uses, by its text.
+            used: Mapping that receives each value that the condition uses.  Keys are
+                the names in the condition.
 
         Raises:
             ConfigError: If a name is undefined, or a value has the wrong type.

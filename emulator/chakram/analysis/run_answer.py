@@ -1,4 +1,4 @@
-"""Conclusion of a run in words: how long it took, compared with what, and why."""
+"""Conclusion of a run in sentences: iteration times, deviations and causes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CAUSES = 3
 _OF_GENERATOR, _DISTORTED = 0.1, 0.5
 """Minimum shares of the time at which a run says little about the network.
 
-The first one is charged to the traffic generator.  The second one includes the time in
-which the part of the generator is unknown."""
+The first one applies to the time that is charged to the traffic generator.  The second
+one also includes the time for which the generator's part is unknown."""
 
 
 def answer_lines(
@@ -47,11 +47,11 @@ def answer_lines(
 
 
 def generator_doubt(why: Why, verdict: Verdict | None = None) -> str | None:
-    """Return a sentence that a run says little about the network, or None.
+    """Return a warning if a run says little about the network, or None.
 
     Args:
         why: Where the run spent its time.
-        verdict: Its tested causes, if any.
+        verdict: Tested causes of the run, if any.
     """
     share, distorted = why.generator_share, why.distorted_share
     if share < _OF_GENERATOR and share + distorted < _DISTORTED:

@@ -1,4 +1,4 @@
-"""Critical paths of a run and causes of its lost time, from its directory."""
+"""Critical paths of a run and causes of its lost time, read from the run directory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COUNTED = (
 
 
 class IterationRecords:
-    """The ``critical_path.Records`` of one job in one iteration, from tables.
+    """The ``critical_path.Records`` of one job in one iteration, read from tables.
 
     Args:
         operations: Rows of ``operations``.
@@ -92,7 +92,7 @@ class IterationRecords:
         )
 
     def last(self) -> Operation | None:
-        """Return the operation that ended last, on ties that of the lowest rank."""
+        """Return the operation that ended last.  On ties, the lowest rank decides."""
         return max(
             self._operations,
             key=lambda each: (each.end_ns, -each.rank, -each.operation),
@@ -218,12 +218,12 @@ def paths_of(
         results: Results of the run.
         until: Collective at whose end the paths end, by its name or as ``group#k``.
             None: the end of the iteration.
-        job: The only job to yield.  None: all jobs but those that repeat until the
-            others have ended.
+        job: Job whose paths to yield.  None: all jobs except those that repeat until
+            the others end.
 
     Raises:
-        InputError: If the run has no such records or lacks them now, or has no such
-            collective.
+        InputError: If the run has no records of operations, a table is missing, or
+            there is no such job or collective.
     """
     names = results.manifest.jobs
     background = results.manifest.background_jobs if job is None else ()
@@ -300,9 +300,9 @@ def _ways(flows: pa.Table) -> dict[tuple[str, int, int, int], int]:
     """Return how long messages take on an unloaded network.
 
     Keys are job, sender, receiver and bytes.  The time is the recorded bound, or else
-    the shortest measured time of such a message from first packet to arrival.  If that
-    time exceeds 1.1 times the median over all pairs of the same job and size, the
-    median replaces it.
+    the shortest measured time of such a message from first packet to arrival.  A time
+    that exceeds 1.1 times the median over all pairs of the same job and size is
+    replaced by that median.
     """
     names = ["job", "src", "dst", "bytes"]
     after_ns = pc.coalesce(flows["received_ns"], flows["last_acked_ns"])
@@ -346,8 +346,8 @@ def _repeated(results: RunResults) -> frozenset[tuple[str, int, int]]:
 
     If the original packet was lost, one of two copies arrives.  If the original was
     only late, both copies arrive.  If ports or links dropped packets, the timeouts may
-    come from lost ACKs instead.  Sessions are excluded if lost ACKs explain half of
-    their timeouts.
+    come from lost ACKs instead.  Sessions are excluded if lost ACKs explain at least
+    half of their timeouts.
     """
     # Final samples of both ends have the same time only if the run ended.
     if results.manifest.status in (RUNNING, KILLED):
@@ -403,7 +403,7 @@ def why_of(
 
 
 def quick_why(results: RunResults) -> Why | None:
-    """Return the causes if that takes only seconds, else None.
+    """Return the causes of lost time if finding them takes only seconds, else None.
 
     None also means that no iteration was measured.
     """
@@ -467,8 +467,8 @@ def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
     """Return how much longer the second run takes, and the faults that explain it.
 
     Times of faults that only the second run has are positive.  Times of faults that
-    only the first run has are negative.  Times are means per iteration, each without
-    the faults before it.  The rest of the difference is unexplained.
+    only the first run has are negative.  Times are means per iteration.  Each refers to
+    the run without the faults found before.  The rest of the difference is unexplained.
     """
     means_ns = [
         why.time_ns // why.iterations if why.iterations else 0
@@ -483,7 +483,7 @@ def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
             (each.suspect.cause, each.suspect.place)
             for each in (other[1].faults if other[1] else ())
         }
-        # Each fault takes a share of the time that is left without those before it.
+        # The share of each fault refers to the time without the faults found before it.
         left_ns = float(why.time_ns // why.iterations if why.iterations else 0)
         faults = verdict.faults if verdict else ()
         for each in sorted(faults, key=lambda each: len(each.previous)):

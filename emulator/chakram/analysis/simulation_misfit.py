@@ -1,7 +1,7 @@
 """Fit of a simulated run to a measured one, compared by pairs of ranks.
 
-A link fault first delays the messages that cross the link.  From posting to
-acknowledgment, they take longer than simulated.  Messages that only wait for those
+A link fault first delays the messages that cross the link.  Those messages take longer
+than simulated from posting to acknowledgment.  Messages that only wait for delayed
 messages are posted later, but then take their usual time.
 
 A message waits for its acknowledgment, too, so a slow port delays the messages of both
@@ -21,7 +21,10 @@ from statistics import median_low
 from typing import NamedTuple
 
 _FEW_RESENT = 20
-"""Constant added to the retransmissions of both runs, so that few have low weight."""
+"""Constant added to the retransmissions of both runs.
+
+It reduces the weight of small numbers of retransmissions.
+"""
 
 _RESENT_WEIGHT = 0.5
 
@@ -38,8 +41,10 @@ _LATER = 2.0
 
 _FEW_HOSTS = 2
 _LATEST = 1.5
-"""Minimum ratio of the longest late time to the second longest, of at least three
-hosts, from which the host is suspected as well."""
+"""Minimum ratio of the longest late time to the second longest of a suspected host.
+
+This alternative criterion applies to three or more hosts.
+"""
 
 
 class Pair(NamedTuple):
@@ -54,7 +59,7 @@ class Message(NamedTuple):
     """Times and packets of a message.
 
     Attributes:
-        pair: Its sender and receiver.
+        pair: Sender and receiver of the message.
         time_ns: Time from posting to acknowledgment.
         packets: Number of packets.
         retransmitted: Number of retransmitted packets.
@@ -74,11 +79,11 @@ class Observed:
 
     Attributes:
         iteration_ns: Mean time of an iteration.
-        flow_ns: By pair of ranks, the total time of its messages per iteration.
-        delivered_ns: By pair of ranks, the total time up to delivery per iteration,
-            without pairs that have an unknown time.
-        resent: By pair, the mean number of retransmitted packets per iteration.
-        packets: By pair, the mean number of packets per iteration.
+        flow_ns: Total time of the messages per iteration, by pair of ranks.
+        delivered_ns: Total time up to delivery per iteration, by pair of ranks.  Pairs
+            with an unknown delivery time are omitted.
+        resent: Mean number of retransmitted packets per iteration, by pair of ranks.
+        packets: Mean number of packets per iteration, by pair of ranks.
     """
 
     iteration_ns: float
@@ -223,7 +228,7 @@ def slow_ports(
     ports that delay the whole job.
 
     Args:
-        ways: By pair, the egress ports on the path of its messages.
+        ways: Egress ports on the path of the messages, by pair of ranks.
         measured: The measured run.
         simulated: The simulated run.
         least: Minimum excess of a reported port.
@@ -266,13 +271,15 @@ def _contrast(
         rest = weight - own
         elsewhere = (total - value) / rest if rest > 0 else 0.0
         excess[port] = value / own - elsewhere if own else 0.0
-        # If all messages cross a port, there is no other group to weigh.
+        # If all messages cross a port, there is no other group to weigh against.
         explained[port] = excess[port] ** 2 * own * (rest or own) / weight
     return excess, explained
 
 
 def late_hosts(waits: Mapping[str, float]) -> dict[str, float]:
-    """Return the hosts that were late much longer than others, longest first.
+    """Return the late times of hosts that were late much longer than others.
+
+    The longest time comes first.
 
     Args:
         waits: Share of the run for which the data plane of each host was late.

@@ -21,8 +21,8 @@ _MOST_BYTES = 1 << 28
 def match_file(path: Path, directory: Path) -> list[ComparedTimes]:
     """Match an ASTRA-sim log or an ns-3 ``fct.txt`` with the records of a run.
 
-    The match uses the first measured iteration of the run.  Nodes of ns-3 are port
-    numbers, and nodes of ASTRA-sim are rank numbers.  Times are undilated.
+    The match uses the first measured iteration of the run.  Nodes in an ns-3 file are
+    port numbers, and nodes in an ASTRA-sim log are rank numbers.  Times are undilated.
 
     Args:
         path: The log or ``fct.txt``.
