@@ -15,16 +15,16 @@ from chakram.switch.ecmp import AssignedPaths, DrawnPaths
 from chakram.topology.topology import PortRef, Topology
 
 _SAME_BYTES = 0.02
-"""Maximum share of the bytes that take another link than counted."""
+"""Maximum share of the bytes that take a different link than the counters show."""
 
 _SEEDS = 12
 _CHOSEN = 3
 _MOST_PATHS = 64
 _ACKS = ("ack", "nak", "cnp")
 _DATA_HEADER, _ACK_FRAME = 58, 62
-"""Bytes of headers in a data packet, and of an acknowledgment, over IPv4, without FCS.
+"""Header bytes of a data packet and bytes of an acknowledgment over IPv4, without FCS.
 
-Only the shares of the flows matter.
+Only the ratios between flows matter.
 """
 
 
@@ -37,7 +37,7 @@ def counted_paths(results: RunResults, variant: Variant, run: Rerun) -> list[Var
     Args:
         results: Results of the run.
         variant: The variant to simulate.
-        run: Its simulation with drawn paths.
+        run: Simulation of the variant with randomly drawn paths.
     """
     if not isinstance(run.ecmp, DrawnPaths):
         return []
@@ -124,7 +124,7 @@ def _flows(
 
 
 def _paths(topology: Topology, switch: str, target: str) -> Iterator[_Path]:
-    """Yield each shortest path from a switch to that of a host."""
+    """Yield each shortest path from a switch to the switch of a host."""
     if switch == topology.switch_of(target):
         yield ()
         return
@@ -136,7 +136,7 @@ def _paths(topology: Topology, switch: str, target: str) -> Iterator[_Path]:
 
 
 def _bytes_arrived(results: RunResults) -> dict[tuple[str, int, int], _Arrived]:
-    """Return what each end of a queue pair received, and the size of what it sent."""
+    """Return the packets received and mean payload sent by each end of a queue pair."""
     counted = [f"{each}_rx" for each in ("data_frames", *_ACKS)]
     names = ["tx_bytes", "data_frames_tx", *counted]
     ends = ["job", "rank", "qpn"]

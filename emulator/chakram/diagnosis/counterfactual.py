@@ -3,7 +3,7 @@
 A run directory contains the experiment and the digests of its traces, so Chakram can
 repeat the run in virtual time.  If the run was a simulation, the repetition takes
 exactly the recorded time, to the nanosecond.  The cost of a fault is the time that the
-run saves without it.
+run saves without the fault.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ class Assumption:
     """A fault that may have affected a run.
 
     Attributes:
-        kind: As in ``LinkFault``, or ``avoided``: the switch selects other equal-cost
-            ports although the link is up, or ``host delay``: all hosts delay packets,
-            or ``delay``: both directions of the link delay packets, or ``reordering``:
-            packets of the host at the link overtake others.
+        kind: A kind of ``LinkFault``, or one of four others.  With ``avoided``, the
+            switch selects other equal-cost ports although the link is up.  With
+            ``host delay``, all hosts delay packets.  With ``delay``, both directions of
+            the link delay packets.  With ``reordering``, packets of the host at the
+            link overtake others.
         port: Name of the port where the link direction begins.  Empty for all hosts.
         rate_bps: Rate of a slow link.
         probability: Probability that a packet is lost, or overtaken.
         at_ns: Start of the fault in ns after the start of the first iteration.
         until_ns: End of the fault in ns after the start of the first iteration.
         classes: Traffic classes that are paused.
-        delay_ns: Time by which hosts delay what they send and what they receive, or by
-            which a link delays each direction.
+        delay_ns: Time by which hosts delay each packet at sending and at receiving, or
+            by which a link delays each direction.
         behind: Number of packets that overtake another one.
     """
 
@@ -76,17 +77,17 @@ class Variant:
         experiment: The experiment.
         jobs: Loaded jobs of the experiment.
         alone: The only job to run.  None: all jobs.
-        link_rates_bps: By link, a changed rate of both directions.  The rate also
+        link_rates_bps: Changed rates of both directions, by link.  The rate also
             applies to the port of a host on that link.
-        link_delays_ns: By link, a changed delay.
-        port_rates_bps: By port, a changed egress rate.
+        link_delays_ns: Changed delays, by link.
+        port_rates_bps: Changed egress rates, by port.
         without_queue_limit: Links whose queues drop no packets.
-        seed: Seed of random faults and marks, if not that of the experiment.
+        seed: Seed of random faults and marks.  None: the seed of the experiment.
         assumed: Faults that the experiment does not declare.
-        ports: Ports of a run on a network.  None: those of a simulation.
+        ports: Ports of a run on a network.  None: the ports of a simulation.
         shards: Number of data-plane processes by agent, for a run on a network.
         psn_seed: Seed of the first packet sequence numbers.
-        ecmp: Paths of the flows, if not those of the experiment's fabric.
+        ecmp: Path selection of the flows.  None: that of the experiment's fabric.
     """
 
     experiment: Experiment
@@ -104,7 +105,7 @@ class Variant:
     ecmp: EcmpHash | None = None
 
     def edited(self, edit: Callable[[dict[str, Any]], None]) -> Variant:
-        """Return a variant whose experiment file *edit* has changed in place.
+        """Return a variant with an experiment file that *edit* changes in place.
 
         Raises:
             InputError: If the result is not a valid experiment.
@@ -184,9 +185,9 @@ class Case:
 
     Attributes:
         suspect: The suspect.
-        change: Returns a variant of the run without the suspect.
-        other_change: Another change that removes the suspect.  The slower of both
-            variants decides.
+        change: Function that returns a variant of the run without the suspect.
+        other_change: Another change that removes the suspect.  The slower of the two
+            variants counts.
         job: The only job whose time changes.  None: all jobs.
     """
 
@@ -280,7 +281,7 @@ def planned(variant: Variant) -> PlannedVariant:
 
 
 Limit = int | Mapping[str, int]
-"""Most measured iterations of every job, or of each job by its name."""
+"""Maximum number of measured iterations for all jobs, or for each job by name."""
 
 
 def rerun(variant: Variant, *, measured: Limit | None = None) -> Rerun:
@@ -288,7 +289,7 @@ def rerun(variant: Variant, *, measured: Limit | None = None) -> Rerun:
 
     Args:
         variant: The variant.
-        measured: Most iterations of jobs after the warm-up.  None: all.
+        measured: Maximum number of iterations after the warm-up.  None: all.
 
     Raises:
         ChakramError: If the variant cannot be planned, or does not end.
@@ -346,7 +347,7 @@ def rerun(variant: Variant, *, measured: Limit | None = None) -> Rerun:
 
 
 def limited(plan: Plan, measured: Limit) -> Plan:
-    """Return a plan whose jobs have at most some number of measured iterations."""
+    """Return a plan whose jobs have a limited number of measured iterations."""
     settings = plan.agents[0].settings
     jobs = dict.fromkeys(rank.program.job for rank in plan.ranks())
     most = measured if isinstance(measured, Mapping) else dict.fromkeys(jobs, measured)
@@ -515,9 +516,9 @@ def iteration_times(
 def _without_background(
     found: Mapping[tuple[str, int], tuple[int, int]], background: Collection[str]
 ) -> dict[tuple[str, int], int]:
-    """Return the times of iterations of jobs that do not only wait for others to end.
+    """Return the times of the iterations of all jobs except background jobs.
 
-    If there are no other jobs, return those of all jobs.
+    If there are only background jobs, return the times of all iterations.
     """
     times_ns = {key: end_ns - start_ns for key, (start_ns, end_ns) in found.items()}
     kept = {key: each for key, each in times_ns.items() if key[0] not in background}
@@ -525,7 +526,7 @@ def _without_background(
 
 
 def mean_time(times_ns: Mapping[tuple[str, int], int]) -> int:
-    """Return the mean over all iterations of all jobs, in ns, or 0 without any."""
+    """Return the mean over all iterations in ns, or 0 if there are none."""
     return round(sum(times_ns.values()) / len(times_ns)) if times_ns else 0
 
 

@@ -1,4 +1,4 @@
-"""Limits of the design that may cost time: rates, delays, window, control, jobs.
+"""Limits of the design that may cost time, e.g. rates, delays, windows and other jobs.
 
 A limit is not a fault.  Each limit has a change that relaxes it, so that a simulation
 shows how much time the limit costs.
@@ -37,7 +37,10 @@ _LONGER = 2
 _OF_MANY = 0.5
 """Ranking weight of a remedy that changes many places at once."""
 _OF_DISTANCE = 0.1
-"""Ranking weight of shorter links: a small window, too, costs time per round trip."""
+"""Ranking weight of shorter links.
+
+The weight is low because a small window also costs time per round trip.
+"""
 _BUFFER = "16GiB"
 ALL_HOSTS, _ALL_UPLINKS, _ALL_LINKS = "all hosts", "all uplinks", "all links"
 
@@ -75,7 +78,7 @@ def limits_of(
 
     Args:
         variant: The unchanged run.
-        topology: Its fabric.
+        topology: Fabric of the run.
         links: Counters of the links in the run.
         charged: Causes on the run's critical path, largest first.
     """
@@ -149,7 +152,7 @@ def limits_of(
 
 
 def _with_large_buffers(of: Variant, links: frozenset[str]) -> Variant:
-    """Return a variant with queues that never drop, also those of shared buffers."""
+    """Return a variant with queues that never drop, even those in shared buffers."""
     switches = of.experiment.fabric.simulated_switches
     profile = None if switches is None else switches.to_profile(1500)
     if profile is not None and profile.name != "fifo":
@@ -228,7 +231,7 @@ def _placements(variant: Variant, topology: Topology) -> Iterator[Case]:
 
 
 def _placed(name: str, **changes: Any) -> Change:
-    """Return a change of the placement of a job."""
+    """Return a change that replaces fields in the placement of a job."""
 
     def changed(of: Variant) -> Variant:
         jobs = tuple(
@@ -243,9 +246,9 @@ def _placed(name: str, **changes: Any) -> Change:
 
 
 def _links_of(topology: Topology, dilation: int) -> Iterator[Case]:
-    """Yield links that are slower or longer than comparable links, and their delays.
+    """Yield links that are slower or longer than comparable ones, and all link delays.
 
-    Texts have the undilated values.
+    Texts contain undilated values.
     """
     ends = {link.name: (link.a.node, link.b.node) for link in topology.links}
     rates_bps = {link.name: link.rate_bps for link in topology.links if link.rate_bps}

@@ -17,13 +17,15 @@ _NAMED = 4
 _COUNTED = ("data_frames_tx", "data_frames_rx", "ack_tx", "ack_rx")
 _FEW = 8
 _MISSING, _ARRIVED = 0.8, 0.98
-"""Shares of packets that arrive: below the first, packets are lost; above the second,
-at most those of the last moment are missing."""
+"""Shares of packets that arrive: lossy below the first, and sound above the second.
+
+A sound queue pair misses at most its last packets.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """What counters show of a direction of a link: its name, and the evidence."""
+    """A direction of a link with unusual counters, and the evidence."""
 
     place: str
     evidence: str
@@ -35,8 +37,8 @@ class EarlyEnd:
 
     Attributes:
         pairs: Job, rank and peer of each such queue pair, most timeouts first.
-        path: Directions of links that the packets or ACKs of the first one cross.
-            Empty if the paths are unknown.
+        path: Directions of links that the packets or ACKs of the first queue pair
+            cross. Empty if the paths are unknown.
         suspicions: Links on the paths whose counters differ from those of a sound link,
             most significant first.
     """
@@ -103,7 +105,7 @@ def _failed(results: RunResults) -> dict[End, int]:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What one end of a queue pair sent, and what arrived, in packets."""
+    """Numbers of packets that one end of a queue pair sent, and that arrived."""
 
     end: End
     ports: frozenset[str]
@@ -136,9 +138,10 @@ def _losing(
     failed: Collection[End],
     links: Mapping[str, LinkRecord],
 ) -> Iterator[Suspicion]:
-    """Yield the links that all lost packets of failed queue pairs cross, and no others.
+    """Yield the links that all lossy failed queue pairs cross, but no sound one.
 
-    Some switches count no drops, and a filter before their counters drops unseen.
+    This finds losses that counters miss. Some switches do not count drops, or a filter
+    drops packets before the counters.
     """
     lossy = [
         each
@@ -178,10 +181,11 @@ def _both_ways(
 def _suspicions(
     votes: Mapping[str, int], links: Mapping[str, LinkRecord], dilation: int
 ) -> Iterable[Suspicion]:
-    """Return what is unusual at the ports: drops, then pauses, then idle links.
+    """Return unusual counters of ports: drops, then pauses, then idle links.
 
     Args:
-        votes: By egress port, the number of queue pairs whose packets or ACKs cross it.
+        votes: Number of queue pairs whose packets or ACKs cross an egress port, by
+            port.
         links: Links by egress port.
         dilation: Factor by which the run stretched time.
     """

@@ -38,8 +38,7 @@ from chakram.run_directory.reader import RunResults
 from chakram.switch.ecmp import AssignedPaths, DrawnPaths
 
 _EXPLAINED = 0.5
-"""Minimum ratio of a host's late time to the lost time at which it explains that
-loss."""
+"""Minimum ratio of a host's late time to the lost time that it explains."""
 
 _LEAST_EXCESS = 0.04
 _MOST_LOSS = 0.7
@@ -66,14 +65,15 @@ class Hypothesis:
 
     Attributes:
         cause: Name of the cause.
-        place: A link with its direction, a link, a switch or a host.
+        place: A direction of a link, a whole link, a switch or a host.
         assumed: Assumptions of the simulation.
         evidence: Evidence for the fault, in a few words.
         misfit: Misfit over the iterations that were not used for fitting.
         fitted: Misfit over the iterations that were used for fitting.
-        span: Range that contains the best value of its parameter. None: no parameter.
+        span: Range that contains the best value of the fault's parameter.  None: no
+            parameter.
         is_counted: Whether counters prove the fault.
-        alike: Hypotheses that the same counters support equally.
+        alike: Hypotheses that the same counters support equally well.
         pairs: Pairs of ranks whose messages cross a slow link.
     """
 
@@ -100,13 +100,13 @@ class Proposals:
     """Faults that the records of a run suggest.
 
     Attributes:
-        links: By egress port, the direction of a link that begins there.
+        links: Direction of a link that begins at an egress port, by port.
         counters: Counters of the ports in *links*.
 
     Args:
         results: Results of the run.
         run: Simulation of the run without faults.
-        late: By host whose data plane was late, the share of the time.
+        late: Share of the time for which the data plane was late, by late host.
         iterations: Number of measured iterations.
         overflow: Number of packets that queues drop in a simulation without faults.
     """
@@ -158,7 +158,7 @@ class Proposals:
         )
 
     def _foreign(self, run: Rerun) -> Iterator[Hypothesis]:
-        """Yield other traffic, which takes a part of the rates of some links."""
+        """Yield hypotheses of other traffic that uses part of some links' rates."""
         own_bytes = bytes_sent(self._results, run)
         time_ns = duration_ns(self._results)
         foreign_bps = foreign_rates_bps(self.links, own_bytes, time_ns)
@@ -251,7 +251,8 @@ class Proposals:
         lost_across: Counter[str] = Counter()
         for ports, lost in ends.values():
             lost_across.update(dict.fromkeys(ports, lost))
-        # A queue overflows because of another fault.  Its drops hide those of a loss.
+        # A queue overflows because of another fault.  Its drops hide packets that links
+        # lose.
         full = self.counters.overflowing_instead(lost_across)
         paths = [
             Crossing(dict.fromkeys(ports, float(self._sent.get(end, 0))), lost)
@@ -287,7 +288,7 @@ class Proposals:
     def _lost(self, end: End, other: End, plan: Plan) -> int:
         """Return how many packets of a queue pair did not arrive.
 
-        Packets may have been in flight when the run ended, if its job did not end.
+        If the job did not end, packets that may have been in flight do not count.
         """
         lost = self._sent.get(end, 0) - self._received.get(other, 0)
         manifest = self._results.manifest
@@ -295,7 +296,7 @@ class Proposals:
             transport = plan.agents[0].transport
             if not transport.window_bytes:
                 return 0
-            # Data of one end, and ACKs for data of the other one.
+            # In flight may be data of one end, and ACKs for data of the other end.
             lost -= 2 * ceil(transport.window_bytes / transport.path_mtu)
         return max(0, lost)
 
@@ -304,8 +305,8 @@ class Proposals:
     ) -> Iterator[Hypothesis]:
         """Yield links where packets overtake others, or are sent twice.
 
-        A receiver answers a packet that was overtaken as it answers a loss. Packets
-        that are sent twice take a part of the rate.
+        A receiver answers an overtaken packet like a lost one.  Packets that are sent
+        twice use part of the rate.
         """
         if self._overflow or any(each.port for each in variant.assumed):
             return

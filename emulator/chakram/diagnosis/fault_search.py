@@ -81,7 +81,7 @@ _AROUND = 0.7
 """Minimum rate of a two-way fault, relative to the fitted one-way rate."""
 
 _TWO_WAY = 4
-"""Number of links to simulate as slow in both directions, if one is not enough."""
+"""Number of links to simulate as slow both ways if one-way faults do not suffice."""
 
 _BOTH = 0.6
 """Maximum misfit of a two-way fault, relative to the one-way fault."""
@@ -90,7 +90,7 @@ _OF_BUDGET = 0.6
 """Share of the budget for fitting.  The rest is for testing savings."""
 
 _OF_PATHS = frozenset({"dead uplink", "hash imbalance"})
-"""Faults that change paths, so that bytes of links prove them."""
+"""Faults that change paths.  Byte counters of links can prove such faults."""
 
 _SAME_BYTES = 0.02
 _FEWER_BYTES = 0.25
@@ -112,13 +112,13 @@ class Fit:
         null_misfit: Misfit of the simulation without any fault.
         misfit: Misfit of the simulation with the faults that were found.
         noise: Misfit to expect from random numbers and late hosts.
-        tried: Hypotheses that were simulated, in words.
+        tried: Descriptions of the hypotheses that were simulated.
         simulations: Number of simulations.
         measured: Number of measured iterations in each simulation.
         measured_ns: Mean time of a measured iteration of a job, over all jobs.
-        times_ns: By number of a measured iteration, its time of all jobs in ns, summed.
-            Empty if jobs have different numbers of iterations.
-        late: By host whose data plane was late, the share of the time.
+        times_ns: Time of each measured iteration in ns, summed over all jobs, by
+            iteration number.  Empty if jobs have different numbers of iterations.
+        late: Share of the time for which the data plane was late, by late host.
         unfitted: A loss that counters prove, but that does not improve the fit, if any.
         is_delayed: Whether round trips take longer than a window, so that delays of
             hosts may have limited the rate.
@@ -208,7 +208,7 @@ class _Search:
             try:
                 other_run, other = self._runs.simulated(variant)
             except ChakramError:
-                continue  # on these paths, it does not end
+                continue  # the run does not end on these paths
             if self._null.ecmp is None or self._misfit(other) < self._misfit(shown):
                 self._null, run, shown = variant, other_run, other
         if shown.whole.iteration_ns <= 0:
@@ -261,13 +261,14 @@ class _Search:
         )
 
     def _found_with(self, delayed: Hypothesis | None) -> tuple[list[Found], Variant]:
-        """Return faults, and the variant with them.
+        """Return the faults of the run, and the variant of the run with these faults.
 
-        Several slow links may together imitate a delay of all hosts, so links without
-        the delay are preferred only if they are not more faults than with it.
+        Several slow links together may imitate a delay of all hosts.  So an explanation
+        without the delay is preferred only if it does not need more faults.
 
         Args:
-            delayed: The delay of hosts, which is a fault if the run then fits better.
+            delayed: The delay of all hosts.  It is a fault if the run fits better with
+                it.
         """
         if delayed is None:
             return self._searched(self._null, [])
@@ -291,7 +292,7 @@ class _Search:
     ) -> tuple[list[Found], Variant]:
         """Add faults that improve the fit.
 
-        Return all faults, and the variant with them.
+        Return all faults, and the variant of the run with these faults.
         """
         run, shown = self._runs.simulated(variant)
         while len(found) < _MOST_FAULTS and self._budget.used_s < self._until_s:
@@ -322,7 +323,8 @@ class _Search:
                 )
                 if best is not None:
                     break
-                # The seed decides which messages a rare loss delays.
+                # A rare loss may not improve the fit, because the seed decides which
+                # messages it delays.
                 losses = (each for each in hypotheses if each.cause == "loss")
                 self._unfitted = next(losses, self._unfitted)
             if best is None:
@@ -356,9 +358,12 @@ class _Search:
     def _or_delayed(
         self, variant: Variant, slow: Hypothesis, rivals: tuple[Hypothesis, ...]
     ) -> tuple[Hypothesis, tuple[Hypothesis, ...]]:
-        """Return a delay of the slow link if it fits much better, or else as a rival.
+        """Return a delay of the slow link if the delay fits much better.
 
-        Messages through a window take longer for both, but short ones only for a delay.
+        If the delay fits about equally well, it becomes a rival.
+
+        Both faults slow messages that wait for a window, but only a delay slows short
+        messages.
         """
         port = slow.assumed[0].port
         what = replace(
@@ -393,10 +398,10 @@ class _Search:
         return not self._runs.is_intact or self._fits_all(best, variant)
 
     def _fits_bytes(self, best: Hypothesis, variant: Variant) -> bool:
-        """Return whether links carried what the hash sends there with the fault.
+        """Return whether links carried the bytes that a simulated fault predicts.
 
-        A simulation of many small messages may miss their times although it is right
-        about their paths.
+        A simulation of many small messages may predict wrong times although the paths
+        are correct.
         """
         if best.cause not in _OF_PATHS:
             return False
@@ -464,10 +469,10 @@ class _Search:
         hypotheses: Sequence[Hypothesis],
         left: Iterable[Hypothesis],
     ) -> list[Hypothesis]:
-        """Fit the links that the messages of the best slow link cross, too.
+        """Fit other links that exactly the same messages cross as the best slow link.
 
-        If the same messages cross several links, a slow one has the same effect
-        wherever it is.
+        If the same messages cross several links, it makes no difference which of these
+        links is slow.
         """
         best = min(hypotheses, key=lambda each: each.fitted)
         rate_bps = best.assumed[0].rate_bps
@@ -549,7 +554,7 @@ class _Search:
 
 
 def _with_rival(found: Sequence[Found], rival: Hypothesis) -> list[Found]:
-    """Return the faults, with another hypothesis that replaces the first one."""
+    """Return the faults, with *rival* as another explanation for the first one."""
     (best, rivals), *more = found
     return [(best, (*rivals, rival)), *more]
 
@@ -559,7 +564,7 @@ def _ports(what: Hypothesis) -> frozenset[str]:
 
 
 def _best(hypotheses: Sequence[Hypothesis]) -> Hypothesis | None:
-    """Return the best hypothesis, among equivalent ones that with the fewest ports."""
+    """Return the best hypothesis.  Among equivalent ones, prefer fewer ports."""
     if not hypotheses:
         return None
     limit = min(each.fitted for each in hypotheses) + _RESOLVED

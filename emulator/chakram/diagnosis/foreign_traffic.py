@@ -13,7 +13,7 @@ _OF_OWN = 0.05
 """Minimum ratio of the bytes of other senders to those of the run."""
 
 _MISSING = 0.15
-"""Share of the bytes of the run that proves other paths if a link did not carry them.
+"""Minimum share of the run's bytes missing on a link that proves other paths.
 
 The excess on other links then proves nothing.
 """
@@ -25,10 +25,10 @@ _LEAST_LEFT = 0.05
 """Minimum share of a link's rate that is left for the run."""
 
 SCALES = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4)
-"""Ratios of the rate of other senders to their bytes divided by the time of the run.
+"""Assumed rates of other senders, relative to their bytes divided by the run's time.
 
-Counters are read some time before and after the run, and other senders may get less
-while the run sends.
+Counters are read some time before and after the run, and other senders may have a lower
+rate while the run sends.
 """
 
 _NAMED = 6
@@ -37,13 +37,13 @@ _NAMED = 6
 def foreign_rates_bps(
     links: Mapping[str, LinkRecord], own_bytes: Mapping[str, float], time_ns: int
 ) -> dict[str, int]:
-    """Return the rate of other senders at each egress port where there are any.
+    """Return the rate of other senders at each egress port that they use.
 
     The result is empty if packets were lost, or took other paths than assumed.
 
     Args:
         links: Counters of the links, by egress port.
-        own_bytes: By egress port, the bytes that the run sent over it.
+        own_bytes: Bytes that the run sent over each egress port.
         time_ns: Duration of the run.
     """
     found: dict[str, int] = {}
@@ -77,7 +77,7 @@ def rates_left_bps(
 
 
 def place_of(foreign_bps: Mapping[str, int], links: Mapping[str, LinkRecord]) -> str:
-    """Return where other traffic enters: the link of its sender, else the fullest."""
+    """Return the link where other traffic enters, or else the fullest link."""
 
     def key(port: str) -> tuple[bool, float]:
         link = links[port]
@@ -90,7 +90,7 @@ def place_of(foreign_bps: Mapping[str, int], links: Mapping[str, LinkRecord]) ->
 def evidence_of(
     foreign_bps: Mapping[str, int], links: Mapping[str, LinkRecord], time_ns: int
 ) -> str:
-    """Return how much the other traffic is, and which links it takes."""
+    """Describe the amount of other traffic and the links that it uses."""
     most_bytes = max(foreign_bps.values()) * time_ns / 8e9
     names = [_name(links[port]) for port in sorted(foreign_bps)][:_NAMED]
     return (

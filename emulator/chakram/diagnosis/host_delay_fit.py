@@ -1,8 +1,8 @@
-"""Fit of a delay of all hosts to a run whose round trips outlast a window.
+"""Fit of a delay of all hosts to a run whose round trips take longer than a window.
 
 Real hosts take time to receive and acknowledge packets.  If a window is smaller than
-what fits into a round trip, all messages take longer than simulated.  Without this
-delay, the search for faults would attribute that time to the links.
+the data that fits into a round trip, all messages take longer than simulated.  Without
+this delay, the search for faults would attribute that time to the links.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def fitted_host_delay(
     """Return the delay of all hosts that fits the median pair of ranks.
 
     Args:
-        runs: Measurements of the run, and its simulations.
+        runs: Measurements and simulations of the run.
         null: The run without faults.
         round_trip_ns: Upper bound of the median measured round trip, or 0 if unknown.
 
     Returns:
-        The delay as a hypothesis.  None if the delay cannot matter, because a window
-        outlasts its round trips or messages take no longer than simulated.
+        The delay as a hypothesis.  None if the delay cannot matter, because windows
+        cover the round trips or messages take no longer than simulated.
     """
     run, shown = runs.simulated(null)
     if _excess(runs, shown) <= _LEAST_EXCESS or not may_stall(

@@ -1,7 +1,7 @@
 """Attribution of fitted faults to hosts whose data planes were late.
 
-A late host delays messages like a slow link.  The fit cannot distinguish them, but the
-time that data planes were late can.
+A late host delays messages like a slow link.  The fit cannot distinguish these causes.
+The time for which data planes were late can.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ _AS_LATE = 3.0
 """Maximum saving by a rival, relative to the time for which a host was late."""
 _WITHOUT_CORE = 0.05
 _STANDS_OUT = 1.5
-"""Minimum share of the time without a core, and its ratio to the median host."""
+"""Minimum share of the time without a core at which a host stands out.
+
+The second value is the minimum ratio of this share to the median share.
+"""
 _FEW_HOSTS = 3
 _DOMINATES = 2.0
-"""Ratio of the delays of critical paths by one host to those by the next host."""
+"""Minimum ratio of one host's delays of critical paths to those of any other host."""
 
 
 def attributed(
     slow: Hypothesis, ends: Collection[str], waits: Mapping[str, float]
 ) -> Hypothesis:
-    """Attribute a slow link to a host at its end if that was among the latest.
+    """Attribute a slow link to a host at its end if the host was among the latest.
 
-    If most hosts were, no host stands out, and all of them are named.
+    If most hosts were late, no host stands out, and the fault names all hosts.
 
     Args:
         slow: A slow link.
@@ -58,8 +61,8 @@ def late_receiver(
 ) -> tuple[Hypothesis, ...]:
     """Return a host at the end of a slow link as a rival, if it may be late to receive.
 
-    A run does not record how late a data plane is to receive.  It records how long its
-    process had no core, and how late the other hosts were to send.
+    A run does not record how late a data plane is to receive.  It records how long the
+    process of the data plane had no core, and how late the other hosts were to send.
 
     Args:
         slow: A slow link.
@@ -87,15 +90,16 @@ def late_receiver(
 def merged(
     found: Sequence[Found], late: Mapping[str, float], charges: Mapping[str, float]
 ) -> list[Found]:
-    """Return the faults, of which at most one is that all hosts are late.
+    """Return the faults, with those that blame all hosts merged into one.
 
     If one host was much later than the others, or delayed the critical paths much more,
-    that host is named instead, and all hosts are its rival.  This does not apply if
-    another fault names the host already.
+    that host is named instead, and all hosts become a rival.  This does not apply if
+    another fault already names the host.
 
     Args:
         found: The faults.
-        late: Share of the time for hosts that were much later, longest first.
+        late: Hosts that were late much longer than others, longest first, with the
+            share of the time for which each was late.
         charges: As for :func:`latest_on_paths`.
     """
     of_all = [each for each in found if each[0].place == ALL_HOSTS]
@@ -124,8 +128,8 @@ def latest_on_paths(charges: Mapping[str, float]) -> str | None:
     """Return the host that delayed the critical paths much more than any other.
 
     Args:
-        charges: By host, the share of the time for which its late data plane delayed
-            the critical paths.
+        charges: Share of the time for which the late data plane of a host delayed the
+            critical paths, by host.
     """
     shares = [0.0, 0.0, *sorted(charges.values())]
     if shares[-1] < max(LATE, _DOMINATES * shares[-2]):

@@ -24,11 +24,11 @@ class ParameterFit:
     """Fit of hypotheses to a run.
 
     Attributes:
-        tried: Hypotheses that were simulated, in words.
+        tried: Descriptions of the hypotheses that were simulated.
 
     Args:
-        runs: Measurements of the run, and its simulations.
-        links: By egress port, the direction of a link that begins there.
+        runs: Measurements and simulations of the run.
+        links: Direction of a link that begins at an egress port, by port.
         dilation: Factor by which the run stretched time.
     """
 
@@ -60,7 +60,7 @@ class ParameterFit:
         return replace(more, span=None, evidence=what.evidence)
 
     def finer(self, variant: Variant, best: Hypothesis) -> Hypothesis:
-        """Return the fault with a more exact parameter, if it has one."""
+        """Return the fault with a more exact parameter, or unchanged if it has none."""
         if best.span is None:
             return best
         found = self._bisected(variant, best, _MORE_STEPS)
@@ -100,7 +100,7 @@ class ParameterFit:
         return replace(best, span=(low, high), evidence=evidence)
 
     def _text(self, what: Hypothesis) -> str:
-        """Return the fitted parameter of a hypothesis."""
+        """Return the fitted parameter of a hypothesis as text."""
         assumed = what.assumed[0]
         if assumed.kind == "degrade":
             return format_rate((assumed.rate_bps or 0) * self._dilation)

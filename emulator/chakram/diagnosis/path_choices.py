@@ -1,4 +1,4 @@
-"""Choices among equal-cost paths: those of the hash, and an even spread of flows."""
+"""Choices among equal-cost paths: by the hash, or with an even spread of flows."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class _Walker:
 
 
 def _flows(run: Rerun) -> list[_SentFlow]:
-    """Return the flows, each of which may be several queue pairs."""
+    """Return the flows of a run. Several queue pairs may form one flow."""
     rows, width = run.result.records.flows, len(FLOW_FIELDS)
     columns = (
         rows[FLOW_FIELDS.index(name) :: width] for name in ("rank", "qpn", "size_bytes")

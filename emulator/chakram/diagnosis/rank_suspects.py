@@ -1,7 +1,7 @@
-"""Ranks that compute longer, or start later, than ranks with the same work; routing.
+"""Ranks that are slower or later than ranks with the same work, and uneven jobs.
 
-Ranks have the same work if they communicate alike and most of them have computations of
-the same names only.  Stages of a pipeline and instances of a service
+Ranks have the same work if they communicate alike and most of them have only
+computations with the same names.  Stages of a pipeline and instances of a service
 communicate alike, but each computes its own layers or requests.
 """
 
@@ -33,7 +33,7 @@ _LEAST_EXCESS = 0.01
 """A rank is a suspect if it is late by at least this share of the iteration time."""
 
 _ALIKE = 0.8
-"""Minimum share of the usual computing time in a rank with the same work."""
+"""Minimum share of the usual computing time that a rank with the same work has."""
 
 _ADDED = 0.05
 """Maximum share of a rank's computing time in computations that its peers lack."""
@@ -45,7 +45,7 @@ _UNEVEN = 1.03
 """Minimum ratio of a rank's computing time to the mean of ranks like it."""
 
 _CLEAR = 3
-"""Median deviations by which a suspected rank exceeds its peers."""
+"""Number of median deviations by which a suspected rank exceeds its peers."""
 
 RANK_ADVICE = {
     "slow compute": "compare clocks, throttling and processes of this host with others",
@@ -56,7 +56,7 @@ RANK_ADVICE = {
 _Evened: TypeAlias = "Callable[[Sequence[RankProgram]], tuple[RankProgram, ...]]"
 
 _Key: TypeAlias = tuple[str, int]
-"""Name of a computation, and its index among those with this name."""
+"""Name of a computation, and its index among the computations with this name."""
 
 
 class _Rank(NamedTuple):
@@ -91,8 +91,8 @@ def odd_ranks(variant: Variant, time_ns: int) -> Iterator[Case]:
 def _messages(program: RankProgram) -> frozenset[tuple[object, int]]:
     """Return a key that is equal for ranks with the same communication, in any order.
 
-    The stages of a pipeline alternate between forward and backward messages from
-    different micro-batches on.
+    The order may differ, because each pipeline stage starts to alternate between
+    forward and backward messages at a different micro-batch.
     """
     columns = program.columns
     return frozenset(
@@ -118,7 +118,7 @@ def _computations(program: RankProgram, pattern: str = "") -> dict[_Key, int]:
 
 
 def _with_same_work(ranks: Sequence[_Rank]) -> Iterator[Sequence[_Rank]]:
-    """Yield groups of ranks with the same work, of those that communicate alike."""
+    """Yield groups of ranks with the same work, given ranks that communicate alike."""
     if len(ranks) == 1:
         return
     usual_ns = _usual_ns(ranks)
@@ -139,7 +139,7 @@ def _with_same_work(ranks: Sequence[_Rank]) -> Iterator[Sequence[_Rank]]:
         return
     similar = _similar(ranks, _after_start)
     yield from (each for each in similar if len(each) > 1)
-    # Numbers in names are those of layers, micro-batches or requests.
+    # Numbers in names identify layers, micro-batches or requests.
     single = [
         _Rank(each[0].program, _computations(each[0].program, r"\d+"))
         for each in similar
@@ -175,7 +175,10 @@ def _lead_ns(rank: _Rank) -> int:
 
 
 def _after_start(rank: _Rank) -> Collection[_Key]:
-    """Return the computations from the first message on, as a rank may begin late."""
+    """Return the computations from the first message on.
+
+    Peers need not have the earlier ones, because a rank may begin late.
+    """
     first = _first_message(rank.program)
     return [key for key, row in rank.rows.items() if row >= first]
 
@@ -191,7 +194,7 @@ def _has_most(rank: _Rank, other: _Rank, keys: Collection[_Key]) -> bool:
 
 
 def _usual_ns(ranks: Sequence[_Rank]) -> dict[_Key, int]:
-    """Return the usual time of each computation, 0 if most ranks lack it."""
+    """Return the usual time of each computation, or 0 if most ranks lack it."""
     durations = grouped(
         (key, rank.amount_ns(key)) for rank in ranks for key in rank.rows
     )
@@ -209,7 +212,8 @@ def _usual_ns(ranks: Sequence[_Rank]) -> dict[_Key, int]:
 def _received_bytes(rank: _Rank) -> dict[_Key, int]:
     """Return the input of each computation between uneven all-to-alls, in bytes.
 
-    The rank receives it in the previous one, or sends it in the next one.
+    The input is the larger of the data received in the previous all-to-all and the data
+    sent in the next one.
     """
     columns = rank.program.columns
     received, sent = [], []
@@ -230,7 +234,8 @@ def _last(known: int, found: int) -> int:
 def _expected_ns(ranks: Sequence[_Rank]) -> list[dict[_Key, int]]:
     """Return the expected time of each computation of each rank.
 
-    That is the usual time, or more if the rank received more data than usual.
+    The expected time is the usual time, or longer if the rank received more data than
+    usual.
     """
     usual_ns = _usual_ns(ranks)
     if not any(rank.program.splits for rank in ranks):
@@ -252,9 +257,10 @@ def _expected_ns(ranks: Sequence[_Rank]) -> list[dict[_Key, int]]:
 def _least_excess_ns(
     ranks: Sequence[_Rank], expected: Sequence[Mapping[_Key, int]]
 ) -> int:
-    """Return the computing time beyond the expected one at which a rank is odd.
+    """Return the excess over the expected computing time at which a rank is odd.
 
-    Where the ranks of a recorded job differ by as much as they compute, few are odd.
+    If the computing times of all ranks in a recorded job vary widely, few ranks are
+    odd.
     """
     excess_ns = [
         sum(rank.amount_ns(key) - time_ns for key, time_ns in usual.items() if time_ns)
@@ -269,7 +275,7 @@ def _odd_among(
 ) -> Iterator[Case]:
     """Yield ranks that compute longer, or start later, than most of their peers.
 
-    Texts have the undilated times.
+    Texts contain undilated times.
     """
     starts = grouped(
         ((program.columns.kinds, row), start_ns)
@@ -299,7 +305,7 @@ def _odd_among(
             # Measured times vary, so some are longer and others shorter.
             net_ns = sum(extra_ns[key] for key in keys)
             if cause == "late rank":
-                # Peers may compute as long before their first message.
+                # Peers may compute just as long before their first message.
                 net_ns = min(net_ns, lead_ns - usual_lead_ns)
             if not longer or net_ns < bound_ns:
                 continue
@@ -338,13 +344,13 @@ def _odd_among(
 
 
 def uneven_computation(variant: Variant, odd: Sequence[Case]) -> Iterator[Case]:
-    """Yield the unequal computations of each job, a limit of the design.
+    """Yield the uneven computation of each job as a limit of the design.
 
-    Without it, ranks that communicate alike share their computations equally.
+    The change makes ranks that communicate alike share their computations equally.
 
     Args:
         variant: The unchanged run.
-        odd: Suspected ranks, whose longer computations are no limit.
+        odd: Suspected ranks.  Their longer computations do not count as a limit.
     """
     usual = variant
     for case in odd:
@@ -370,7 +376,7 @@ def uneven_computation(variant: Variant, odd: Sequence[Case]) -> Iterator[Case]:
 
 
 def _evened(job: str, cause: str, what: str, evened: _Evened) -> Case:
-    """Return a limit of a job, and the change that replaces all its programs."""
+    """Return a limit of a job, and the change that replaces all programs of the job."""
 
     def change(of: Variant) -> Variant:
         jobs = tuple(
@@ -411,10 +417,10 @@ def _evenly_computed(programs: Sequence[RankProgram]) -> tuple[RankProgram, ...]
 
 
 def uneven_routing(variant: Variant) -> Iterator[Case]:
-    """Yield the uneven all-to-alls of each job, a limit of the design.
+    """Yield the uneven all-to-alls of each job as a limit of the design.
 
-    Without it, each all-to-all has equal parts, and ranks that communicate alike share
-    the computations between all-to-alls equally.
+    The change gives each all-to-all equal parts.  It also makes ranks that communicate
+    alike share the computations between all-to-alls equally.
     """
     for job in variant.jobs:
         programs = tuple(job.programs)

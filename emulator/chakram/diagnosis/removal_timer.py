@@ -1,4 +1,4 @@
-"""Times of simulations of a run without some of its suspects."""
+"""Timing of simulations of a run without some of its suspects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from chakram.diagnosis.simulation_budget import SimulationBudget
 from chakram.foundation.errors import ChakramError
 
 SEEDS, MORE_SEEDS = 8, 24
-"""Number of seeds to simulate: at first, and after that if a cause is uncertain."""
+"""Number of seeds to simulate at first, and if a cause is then still uncertain."""
 
 
 def has_random_numbers(variant: Variant) -> bool:
@@ -161,8 +161,8 @@ class RemovalTimer:
             return None
         own = {self._cases[index].job for index in removed} - {None}
         if own:
-            # This simulation has only one job, so use the unchanged times of the
-            # others.
+            # This simulation has only one job, so use the unchanged times of the other
+            # jobs.
             whole = self._whole if measured is None else self._first
             times_ns = {**whole, **times_ns}
         return mean_time(times_ns)
@@ -203,7 +203,8 @@ class RemovalTimer:
     def with_intervals(self, verdict: Verdict) -> Verdict:
         """Return a verdict without findings that save no time with other seeds.
 
-        A fault that other faults mask is kept with them if it saves time after them.
+        A masked fault and the faults that mask it are kept if removing it saves time
+        after the removal of the others.
         """
         faults = [self._with_interval(finding) for finding in verdict.faults]
         kept = {each.suspect for each in faults if each.saving.is_certain}
@@ -232,7 +233,7 @@ class RemovalTimer:
         )
 
     def _saves_after_others(self, finding: Finding) -> bool:
-        """Return whether removing a fault saves time without those that mask it."""
+        """Return whether removing a fault saves time after the faults that mask it."""
         share = finding.after_previous.share
         if share <= finding.saving.share:
             return False
@@ -259,7 +260,7 @@ class RemovalTimer:
         count: int,
         before: frozenset[int] = frozenset(),
     ) -> Saving | None:
-        """Return a saving with the interval of its median over other seeds.
+        """Return a saving with the confidence interval of the median over other seeds.
 
         The suspects *before* are removed from both runs that are compared.
         """

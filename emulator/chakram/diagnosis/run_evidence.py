@@ -23,7 +23,7 @@ from chakram.run_directory.reader import RunResults
 from chakram.topology.topology import Topology
 
 Messages = tuple[dict[int, list[Message]], dict[int, list[int]]]
-"""Messages, and times of all jobs in ns, both by iteration number."""
+"""Messages, and iteration times of all jobs in ns, both by iteration number."""
 
 End = tuple[str, int, int]
 """End of a queue pair: job, rank and queue pair number."""
@@ -146,7 +146,7 @@ def without_core(results: RunResults) -> dict[str, float]:
 def is_generator_bound(results: RunResults) -> bool:
     """Return whether any collective except barriers was generator-bound.
 
-    Barriers are so short that any host is sometimes late for one.
+    Barriers are so short that any host is sometimes late for a barrier.
     """
     table = results.table("collectives", "collective", "generator_bound")
     bound = table.filter(pc.field("generator_bound"))["collective"].to_pylist()
@@ -156,7 +156,7 @@ def is_generator_bound(results: RunResults) -> bool:
 def sent_and_received(
     results: RunResults,
 ) -> tuple[dict[End, int], dict[End, int]]:
-    """Return how many packets each end of a queue pair sent, and received."""
+    """Return the numbers of packets that each end of a queue pair sent and received."""
     counted = [f"{what}_{way}" for what in _PACKETS for way in ("tx", "rx")]
     ends = ["job", "rank", "qpn"]
     table = results.table("queue_pairs", *ends, *counted).group_by(ends)
@@ -169,7 +169,7 @@ def sent_and_received(
 
 
 def data_and_naks(results: RunResults) -> tuple[dict[End, int], dict[End, int]]:
-    """Return how many data packets each end of a queue pair sent, and its NAKs."""
+    """Return the numbers of data packets sent and NAKs received, by queue pair end."""
     ends, counted = ["job", "rank", "qpn"], ["data_frames_tx", "nak_rx"]
     table = results.table("queue_pairs", *ends, *counted).group_by(ends)
     sent, naks = {}, {}
@@ -249,11 +249,11 @@ def ways_of(run: Rerun) -> dict[Pair, frozenset[str]]:
 
 
 _HEADER_BYTES, _MORE_BYTES = 58, 20
-"""Bytes of headers in a data packet or ACK over IPv4, and more over IPv6; no FCS."""
+"""Header bytes of a packet over IPv4, and additional bytes over IPv6, without FCS."""
 
 
 def bytes_sent(results: RunResults, run: Rerun) -> dict[str, float]:
-    """Return how many bytes the run itself sent over each egress port."""
+    """Return the number of bytes that the run itself sent over each egress port."""
     frames = [f"{each}_tx" for each in _PACKETS]
     names = ["tx_bytes", *frames]
     ends = ["job", "rank", "qpn"]
@@ -272,6 +272,6 @@ def bytes_sent(results: RunResults, run: Rerun) -> dict[str, float]:
 
 
 def duration_ns(results: RunResults) -> int:
-    """Return the time from the first start of a rank to the last end of one."""
+    """Return the time from the first start to the last end over all ranks."""
     begin_ns, end_ns = _begin_and_end(results)
     return end_ns - begin_ns

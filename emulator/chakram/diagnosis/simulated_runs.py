@@ -54,10 +54,10 @@ class SimulatedRuns:
         measured: The measured iterations.
         count: Number of measured iterations of the run.
         few: Number of iterations to simulate if no fault makes iterations differ.  All
-            if jobs run beside each other in some iterations only.
+            iterations if jobs overlap only in some of them.
         measured_ns: Mean time of a measured iteration of a job, over all jobs.
-        times_ns: By iteration number, the times of all jobs in ns, summed.  Empty if
-            jobs have different numbers of iterations.
+        times_ns: Time of each iteration in ns, summed over all jobs, by iteration
+            number.  Empty if jobs have different numbers of iterations.
         is_intact: Whether only messages without retransmissions are compared.
         simulations: Number of simulations so far.
 
@@ -178,9 +178,9 @@ class SimulatedRuns:
                 yield simulated_messages(again, self._job)
 
     def attempt(self, variant: Variant, assumed: Sequence[Assumption]) -> Halves | None:
-        """Simulate a variant with more faults, or return None on failure.
+        """Simulate a variant with more faults.  Return None if the simulation fails.
 
-        Return None, too, if the budget is used up.
+        The method also returns None if the budget is used up.
         """
         if self._budget.used_s > self._until_s:
             return None
@@ -203,7 +203,7 @@ def is_random(assumed: Iterable[Assumption]) -> bool:
 
 
 def _always_meet(base: Variant) -> bool:
-    """Return whether the same jobs run beside each other all the time."""
+    """Return whether the same jobs run concurrently all the time."""
     jobs = base.experiment.jobs
     if base.alone is not None or len(jobs) == 1:
         return True

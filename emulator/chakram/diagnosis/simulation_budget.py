@@ -3,7 +3,7 @@
 The verdict of a diagnosis must not depend on the load of this machine.  So the budget
 counts events and messages of simulations.  They are converted to the seconds that they
 take on one core of 2.6 GHz with compiled modules.  The clock only stops a diagnosis
-that takes much longer, which then has no verdict at all.
+that takes much longer than its budget.  Such a diagnosis has no verdict at all.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _MESSAGE_S = 15e-6
 _SIMULATION_S = 0.02
 
 _EMERGENCY, _LEAST_EMERGENCY_S = 5, 60
-"""Time that stops a diagnosis: a multiple of the budget, and at least this time."""
+"""Multiple of the budget after which a diagnosis stops, and minimum time in s."""
 
 
 class BudgetStopped(Exception):
     """The simulations took much longer than their work explains.
 
-    This is no ``ChakramError``, because those of single simulations are no failure of
-    a diagnosis.
+    This is not a ``ChakramError``, because a diagnosis continues after a
+    ``ChakramError`` in a single simulation.
     """
 
 
 class SimulationBudget:
-    """Budget for simulations, which counts their work.
+    """Budget for simulations that counts the work of each simulation.
 
     Attributes:
         limit_s: The budget, in seconds of an idle machine.
@@ -52,11 +52,13 @@ class SimulationBudget:
 
     @property
     def left_s(self) -> float:
-        """Work that is left."""
+        """Work that the budget still allows, in seconds of an idle machine."""
         return self.limit_s - self.used_s
 
     def rerun(self, variant: Variant, *, measured: Limit | None = None) -> Rerun:
-        """Simulate a variant.  One that does not end counts as much as the largest.
+        """Simulate a variant.
+
+        A variant that does not end counts as much as the largest simulation so far.
 
         Raises:
             ChakramError: As for :func:`rerun`.

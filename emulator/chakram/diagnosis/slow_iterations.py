@@ -10,18 +10,24 @@ from chakram.analysis.cause_ranking import Finding, Saving, Verdict
 
 _AS_SLOW = 0.9
 _FASTER = 0.85
-"""Time of a slow, and of a fast iteration, relative to the slowest."""
+"""Minimum time of slow iterations, and maximum time of fast ones.
+
+Both are relative to the slowest iteration.
+"""
 
 _FEWEST = 3
 _NAMED = 8
 _COMPARED, _LONG = 5, 1.5
-"""Least number of iterations with outliers, and their least time over the median."""
+"""Minimum number of iterations in which to look for outliers.
+
+The second value is the minimum time of an outlier, relative to the median.
+"""
 
 
 def slow_iterations(times_ns: Mapping[int, int]) -> frozenset[int]:
     """Return the numbers of the iterations that take much longer than others.
 
-    The result is empty if all take about the same time.
+    The result is empty if all iterations take about the same time.
 
     Args:
         times_ns: Time of each iteration, by its number.
@@ -35,7 +41,7 @@ def slow_iterations(times_ns: Mapping[int, int]) -> frozenset[int]:
 
 
 def outliers(times_ns: Mapping[int, int], job: str = "") -> list[str]:
-    """Return a note on few iterations that take much longer than the others, if any.
+    """Return a note if a few iterations take much longer than the others.
 
     Args:
         times_ns: Time of each iteration, by its number.
@@ -57,15 +63,15 @@ def outliers(times_ns: Mapping[int, int], job: str = "") -> list[str]:
 def of_some_iterations(
     verdict: Verdict, slow: Collection[int], times_ns: Mapping[int, int]
 ) -> Verdict:
-    """Return the verdict about slow iterations as one about all iterations.
+    """Convert a verdict about slow iterations to a verdict about all iterations.
 
-    Savings become shares of the time of all iterations.  Their upper bounds are the
-    time by which all other iterations exceed the fast ones, too.  Limits of the design
-    are dropped, because those of the slow iterations differ.
+    Savings become shares of the time of all iterations.  Their upper bounds also
+    include the time by which other iterations exceed the fast ones.  Limits of the
+    design are dropped, because slow iterations have different limits.
 
     If the other iterations lose over half as much time as the slow ones, the faults
-    probably affect all of them.  Their savings then count all of this time, and only
-    their lower bounds are those of the slow iterations.
+    probably affect all iterations.  The savings then count the lost time of all
+    iterations.  Only their lower bounds still come from the slow iterations.
 
     Args:
         verdict: The verdict about the slow iterations.

@@ -39,11 +39,11 @@ DIVIDE = (
 
 
 class Advice(NamedTuple):
-    """Source ports for queue pairs to use in turn, and the balance of links with them.
+    """Source ports for queue pairs to use in turn, and their effect on link balance.
 
-    ``before`` and ``after`` have, by direction, the load of the busiest link divided by
-    the mean. ``before`` is for the source ports of the run, ``after`` for the proposed
-    ones. Both are computed from paths.
+    ``before`` and ``after`` contain the load of the busiest link divided by the mean,
+    by direction. ``before`` applies to the source ports of the run, and ``after`` to
+    the proposed ports. Both are computed from paths.
     """
 
     source_ports: list[int]
@@ -59,7 +59,7 @@ def source_port_advice(
     topology: Topology,
     transport: MessageTransport | None,
 ) -> Advice | str:
-    """Return source ports that would balance the uplinks, or why there are none."""
+    """Return source ports that would balance the uplinks, or the reason for none."""
     ecmp = fabric.ecmp_hash(results.manifest.seed)
     if results.manifest.nics:
         return "RDMA NICs choose their source ports"
@@ -189,7 +189,7 @@ def _sent(
 
 
 def _imbalance(loads: Loads, topology: Topology) -> dict[str, float]:
-    """Return, by direction, the busiest switch link's load divided by the mean."""
+    """Return the busiest switch link's load divided by the mean, by direction."""
     found = {}
     for direction, side in (("up", "a"), ("down", "b")):
         own = [loads.get(getattr(link, side), 0) for link in topology.uplinks()]

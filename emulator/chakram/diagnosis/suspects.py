@@ -49,7 +49,7 @@ _UNEVEN = 1.1
 """Minimum ratio of the fullest path's load to the mean at which a hash is a suspect."""
 
 _AS_UNEVEN = 0.8
-"""Minimum ratio of another named switch, relative to the most uneven one."""
+"""Minimum load ratio of other switches to name, relative to the most uneven switch."""
 
 _NAMED = 3
 _RESENT = FLOW_FIELDS.index("retransmitted")
@@ -224,7 +224,7 @@ def _declared_packet_faults(variant: Variant, run: Rerun) -> Iterator[Case]:
 
 
 def _described(entry: PacketFaultSettings) -> str:
-    """Return the keys of a packet fault that are set."""
+    """Describe a packet fault by the keys that are set."""
     keys = entry.model_dump(mode="json", exclude_defaults=True)
     return ", ".join(f"{name} {value}" for name, value in keys.items())
 
@@ -234,7 +234,8 @@ def slow_links(topology: Topology, dilation: int) -> Iterator[Case]:
 
     Args:
         topology: The fabric.
-        dilation: Factor by which its rates are lower than those in texts.
+        dilation: Factor by which rates of the fabric are lower than the undilated rates
+            in texts.
     """
     usual_rates = usual_rates_bps(
         topology.hosts,
@@ -284,7 +285,8 @@ def _hashes(
     worst, _ = max(uneven.values(), default=(0.0, 0.0))
     if worst < _UNEVEN:
         return
-    # Name the most uneven switches, that with the longest excess time first.
+    # Name the most uneven switches.  The switch with the longest excess time comes
+    # first.
     named = sorted(
         (
             name
@@ -294,7 +296,7 @@ def _hashes(
         key=lambda name: -uneven[name][1],
     )
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-    # Counters show how much a path carries, but not which flows.
+    # Counters show how much a path carries, but not which flows take it.
     unknown = " (as counted; its flows are unknown)" * isinstance(
         run.ecmp, AssignedPaths
     )
@@ -302,8 +304,8 @@ def _hashes(
 
     def spread(how: str, of: Variant) -> Variant:
         if has_resent and _loses(of):
-            # A receiver that accepts any order does not notice losses, so each would
-            # cost a timeout.
+            # A receiver that accepts any order does not detect losses, so each loss
+            # would cost a timeout.
             return replace(of, ecmp=even_spread(run))
         return of.edited(partial(_balance, how))
 

@@ -58,7 +58,7 @@ _NO_BETTER = 0.95
 """Share of the misfit without faults above which faults explain nothing."""
 
 _CLEAR_SAVING = 2 * LEAST_SAVING
-"""Saving that proves a fault although the error of the simulation is larger.
+"""Saving that proves a fault even if the error of the simulation is larger.
 
 Simulations with and without a fault have most of their errors in common."""
 
@@ -66,10 +66,10 @@ _NAMED = 6
 """Maximum number of simulated hypotheses in a note."""
 
 _OF_SLOW = 0.6
-"""Maximum misfit of slow iterations, as a share of that of all iterations."""
+"""Maximum misfit of slow iterations, as a share of the misfit of all iterations."""
 
 _MUCH_LATE = 2 * LATE
-"""Share of the time by which hosts are late, reported even if the run is explained."""
+"""Minimum share of late time that is reported even if the run is explained."""
 
 
 def verify(
@@ -88,7 +88,7 @@ def verify(
         job: The job to explain.  None: all jobs.
         budget_s: Limit of the work of all simulations, in seconds of an idle machine.
             If it is too short for all suspects, limits of the design are skipped first.
-        say: Receives messages, for example the expected duration if it is long.
+        say: Function that receives messages, for example a long expected duration.
     """
     try:
         budget = SimulationBudget(budget_s)
@@ -134,12 +134,12 @@ def _verdict(
 def _recorded_limit(
     results: RunResults,
 ) -> tuple[dict[str, int], set[tuple[str, int]]]:
-    """Return what to simulate of an incomplete run, and what to compare.
+    """Return the iterations of an incomplete run to simulate, and those to compare.
 
-    The first value is the number of recorded iterations of each job.  The second one
-    contains job and number of all iterations that ended before an incomplete job
-    recorded its last one.  In the run, but not in the simulation, packets of the next
-    one may have delayed later iterations.
+    The first value is the number of recorded iterations of each job.  The second value
+    contains job and number of all iterations that ended before the last recorded
+    iteration of every incomplete job.  In the run, but not in the simulation, packets
+    of an unrecorded iteration may have delayed later iterations.
     """
     ends_ns: dict[str, dict[int, int]] = {}
     for each in results.ranks(whole=True):
@@ -167,7 +167,7 @@ def _recorded_limit(
 
 
 def _outliers(recorded_ns: Mapping[tuple[str, int], int]) -> list[str]:
-    """Return notes on few iterations of a job that take much longer than the others."""
+    """Return notes on jobs in which a few iterations take much longer than others."""
     of_job: dict[str, dict[int, int]] = {}
     for (name, iteration), time_ns in recorded_ns.items():
         of_job.setdefault(name, {})[iteration] = time_ns
@@ -241,8 +241,8 @@ def _of_network(
 ) -> Verdict:
     """Fit a simulation to a run on a network, and test causes in the simulation.
 
-    If no faults explain all iterations, and some take much longer than others, only
-    those are fitted.
+    If no faults explain all iterations, and some iterations take much longer than
+    others, only the slow iterations are fitted.
     """
     if results.manifest.nics:
         raise InputError(
@@ -416,7 +416,7 @@ def separate(
     is_poor: bool = False,
     is_no_better: bool = False,
 ) -> tuple[list[Finding], list[Finding]]:
-    """Return the faults that are proven, with their ranges, and those that are not.
+    """Return the proven and the unproven faults, with the error ranges of savings.
 
     Args:
         findings: Faults of the fitted simulation, with their savings.
@@ -426,7 +426,8 @@ def separate(
         least: Share of the time that the fitted simulation does not explain.
         noise: Share of the time for which hosts were late.
         is_poor: Whether the fitted simulation differs much from the run.
-        is_no_better: Whether it differs from the run as much as without faults.
+        is_no_better: Whether the fitted simulation differs from the run as much as a
+            simulation without faults.
     """
     proven: list[Finding] = []
     unproven: list[Finding] = []
@@ -445,7 +446,8 @@ def separate(
                 saving.low > 0 or max(share, then) >= _CLEAR_SAVING
             )
         else:
-            # Counters prove the fault, or the lateness of the host, but not its cost.
+            # Counters prove the fault, or the lateness of the host, but not the lost
+            # time.
             is_clear = max(share, then) >= _CLEAR_SAVING and not is_no_better
             is_proven = is_late or saving.low > 0 or is_clear
         after = finding.after_previous
@@ -458,7 +460,8 @@ def separate(
             rivals=rivals.get(finding.suspect, ()),
         )
         (proven if is_proven else unproven).append(found)
-    # A fault that saves time only without an unproven one is unproven, too.
+    # A fault that saves time only after the removal of an unproven fault is unproven,
+    # too.
     doubtful = {each.suspect for each in unproven}
     masked = [
         each

@@ -1,4 +1,4 @@
-"""Results of tests of causes, for reports that may do without the tests."""
+"""Results of testing causes, for reports that also work without such results."""
 
 from __future__ import annotations
 
