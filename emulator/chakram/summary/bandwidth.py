@@ -21,9 +21,9 @@ missing in this document, and come from the ``*GetBw`` functions in the source c
 
 Percentiles are nearest rank: the smallest sample that at least p percent of the samples
 do not exceed, at index ceil(n p / 100) - 1.  A percentile is always a measured value.
-nccl-tests computes p95 and p99 in the same way.  Its p50 is ``sorted[n / 2]``, one
-sample later if n is even.  The coefficient of variation uses the population's standard
-deviation, as in nccl-tests.
+nccl-tests computes p95 and p99 in the same way.  Its p50 is ``sorted[n / 2]``, which is
+one sample later if n is even.  The coefficient of variation uses the population's
+standard deviation, as in nccl-tests.
 """
 
 from __future__ import annotations

@@ -94,7 +94,10 @@ def banners(
 
 
 def remedy_sentence(remedy: KeepingUp | None, facts: RunFacts) -> str:
-    """Return how the generator could keep up, without a period, or empty text."""
+    """Return a sentence, without its period, about how the generator could keep up.
+
+    The text is empty if the generator kept up.
+    """
     if remedy is None:
         return ""
     if remedy.port_rate_bps is None:

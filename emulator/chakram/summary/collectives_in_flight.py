@@ -30,7 +30,7 @@ class CollectivesInFlight:
     One thread writes the counter, and other threads read it.
 
     Args:
-        identities: The collectives of an iteration of all jobs.
+        identities: Collectives in one iteration of each job.
         iterations: Number of iterations by job, without background jobs.
     """
 

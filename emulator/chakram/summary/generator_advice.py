@@ -8,7 +8,7 @@ that time.  So the minimum factor is
 
     d = W (1 - p) / (p (T - W))
 
-The factor of a run suffices for 95 of 100 of its collectives.  Rarer delays have other
+The factor of a run suffices for 95 % of the run's collectives.  Rarer delays have other
 causes than the rate, for example another process that briefly takes the processor.  If
 a process was busy for more than 90 % of the time, the factor is at least the busy share
 divided by 90 %.

@@ -65,11 +65,11 @@ class ShardHealth:
         measured_ns: Time during which its ranks communicated in measured iterations.
             0 in runs of versions that did not record this time.
         measured_busy_ns: Busy time within ``measured_ns``.
-        queued_ns: Time that the process had no core: it was runnable, or stopped. 0 in
-            runs of versions that did not record this time.
+        queued_ns: Time for which the process was runnable but had no core, or was
+            stopped. 0 in runs of versions that did not record this time.
         max_lag_ns: Longest time that due work waited for the loop.
-        late_rounds: Number of such waits above 1 ms.
-        rounds: Number of all rounds of the loop.
+        late_rounds: Number of waits of due work above 1 ms.
+        rounds: Number of rounds of the data-plane loop.
     """
 
     shard: int
@@ -145,7 +145,7 @@ class GeneratorSummary:
         round_trip_p99_ns: Largest value of any agent.
         busy_share: Largest busy share of any process, in the time in which its ranks
             communicated in measured iterations.
-        cpu_share: Largest CPU share of any process, over its whole time.
+        cpu_share: Largest CPU share of any process, over the whole time of the process.
         saturated: Saturated processes, busiest first.
         beyond: Names of the times that exceed the last bucket.
         socket_drops: Sum over all agents.

@@ -1,4 +1,4 @@
-"""Anomalies of hosts: what disturbed traffic before it reached the network."""
+"""Anomalies of hosts that may disturb traffic before it reaches the network."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ _SENT_AGAIN = (
 class AgentSample:
     """Counters of one agent since the start of the run.
 
-    ``busy_ns`` is the time in which each data-plane process received or sent. Counts of
-    packets are None if NICs send them.
+    ``busy_ns`` is the time in which each data-plane process received or sent.  Packet
+    counts are None if NICs send the packets.
     """
 
     delivered_bytes: int = 0
@@ -63,7 +63,8 @@ class Intervals:
         every_ns: Time between two lines.
         begin_ns: Start of the run.
         dilation: Factor by which rates are multiplied.
-        expected_ns: Expected duration of the run, until its progress predicts it.
+        expected_ns: Expected duration of the run.  It is used until the progress of the
+            run allows a prediction.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class SentMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortFacts:
-    """The port of a rank, where ``host`` is the name of its host in the topology."""
+    """The port of a rank.  ``host`` is the name of the rank's host in the topology."""
 
     number: int
     host: str

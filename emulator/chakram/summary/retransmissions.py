@@ -1,8 +1,8 @@
 """Packets that the queue pairs of a run sent, and reasons for retransmissions.
 
-Messages and collectives are recorded only when they complete.  Queue pairs count from
-the start to the end of a run, even of an interrupted one.  So only the counters of
-queue pairs include retransmissions for messages that never arrived.
+Messages and collectives are recorded only when they complete.  Queue pairs count
+packets from the start to the end of a run, even if the run is interrupted.  So only the
+counters of queue pairs include retransmissions for messages that never arrived.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Traffic:
         for_rnr: Packets that were retransmitted because the peer was not ready.
         timeouts: Number of timeouts without an acknowledgment.
         naks: Number of NAKs that requested a missing packet.
-        reordered: Those of *naks* whose packet was late but not lost.
+        reordered: Number of NAKs among *naks* whose packet was late but not lost.
         marked: Number of data packets that arrived with the mark "congestion
             experienced".
         corrupted: Number of packets that ports dropped because of a wrong ICRC.

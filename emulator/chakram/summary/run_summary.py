@@ -101,11 +101,11 @@ class Verification:
 class RunFacts:
     """Facts about a run that are not measurements.
 
-    ``fabric`` and ``transport`` are descriptions of one line.  ``banners`` are warnings
+    ``fabric`` and ``transport`` are one-line descriptions.  ``banners`` are warnings
     from other parts of the program.  ``rate_key`` is the key of the port rate in the
     experiment file.  ``stretches`` states whether time can be dilated in this world.
-    ``nics`` has the device and the counters of each port on an RDMA NIC, whose packets
-    Chakram does not see.
+    ``nics`` contains the device and the counters of each port on an RDMA NIC.  Chakram
+    does not see the packets of such ports.
     """
 
     run_id: str
@@ -194,7 +194,7 @@ class CompletionTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRow:
-    """One row of the table.
+    """One row of the results table.
 
     Bandwidths are bytes per second, or None for barriers and groups of one rank.
 
@@ -308,15 +308,16 @@ class Summary:
     Attributes:
         banners: Warnings that precede all numbers, most important first.
         rows: Rows by job, collective, group size and size.
-        average_busbw: Mean over the rows, as in nccl-tests, or None without rows.
+        average_busbw: Mean busbw over the rows, as in nccl-tests, or None if there are
+            no rows with a busbw.
         generator_bound: Number of generator-bound collectives, out of ``verdicts``.
-        generator_wait_share: Largest value of the rows that move data.
+        generator_wait_share: Largest share among the rows that move data.
         verdicts: Number of measured collectives sent by a generator. 0 in a simulation.
         unfinished: Number of collectives that at least one rank has not finished.
         uplinks: Balance of the links between switches, or None if there are none.
-        packets: Number of data packets of the whole run, each counted once.  Without
-            counters of queue pairs, this and the next two attributes are sums of the
-            rows.
+        packets: Number of data packets of the whole run, each counted once.  If there
+            are no queue pair counters, this and the next two attributes are sums over
+            the rows.
         retransmitted: Number of retransmitted packets.
         marked: Number of packets that arrived with the mark "congestion experienced".
         traffic: Reasons for the retransmissions, or None if unknown.
@@ -366,7 +367,7 @@ class Summary:
 
     @property
     def longest(self) -> IterationSummary | None:
-        """Iterations of the job that takes longest, without background jobs."""
+        """Iterations of the job with the longest mean, without background jobs."""
         own = (each for each in self.iterations if not each.is_background)
         return max(own, key=lambda each: each.mean_ns, default=None)
 

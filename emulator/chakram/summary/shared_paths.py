@@ -69,7 +69,7 @@ class SharedPaths:
     def _others(
         self, pair: _Pair, ways: _Ways
     ) -> dict[tuple[str, _Pair], list[tuple[int, int]]]:
-        """Return when other pairs had messages, by their first port on these paths."""
+        """Return the intervals of other pairs' messages, by the first shared port."""
         job, src, dst = pair
         seen: set[tuple[_Pair, _Ways]] = set()
         found: dict[tuple[str, _Pair], list[tuple[int, int]]] = {}

@@ -48,8 +48,8 @@ class BusyPeriod(NamedTuple):
 def busy_periods(messages: Iterable[SentMessage]) -> list[BusyPeriod]:
     """Return the busy periods of the messages through one direction of a port.
 
-    A message starts a new period even if it is posted at the very time when the
-    previous period ends.
+    A message starts a new period even if it is posted exactly when the previous period
+    ends.
     """
     found: list[BusyPeriod] = []
     members: list[SentMessage] = []
@@ -83,7 +83,7 @@ def summarize_messages(
     Args:
         messages: All messages of measured iterations, with raw times.
         transport: Ports of the messages, and overhead of their packets.
-        dilation: Divisor of times.
+        dilation: Divisor of raw times.
         marked: Number of packets that arrived with a congestion mark, by job, source
             and destination.
         drops: Number of packets dropped at the link of a host, by host and direction

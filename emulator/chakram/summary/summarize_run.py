@@ -71,8 +71,10 @@ def summarize_run(
         measurements: Records of the run.
         predictions: Predicted times by source (e.g. ``simulate``) and collective.
             Sources that differ only after ``DRAW`` are draws of one source.
-        bound: Returns the lower bound on a collective's time, or None if unknown.
-        alone: Returns the time of a collective alone on the fabric, or None if unknown.
+        bound: Function that returns the lower bound on a collective's time, or None if
+            it is unknown.
+        alone: Function that returns the time of a collective alone on the fabric, or
+            None if it is unknown.
     """
     facts = measurements.facts
     measured = [record for record in measurements.collectives if record.measured]
@@ -170,7 +172,7 @@ def _messages(
             pair = record.identity.key.job, record.critical.src, record.critical.dst
             marked[pair] = marked.get(pair, 0) + record.ce
     hosts = {port.host for port in measurements.transport.ports.values()}
-    # The names of hosts and switches may contain hyphens, as those of links do.
+    # Names of hosts and switches may contain hyphens, like names of links.
     host_of = {
         link.link: link.port.partition(":")[0]
         for link in measurements.links
@@ -297,7 +299,7 @@ def _predictions(
     for source, pairs in drawn.items():
         measured_ns = pairs[0][0]
         times = sorted(time_ns for _, time_ns in pairs)
-        # Within the range of the draws, there is no deviation.
+        # The deviation is 0 within the range of the draws.
         nearest_ns = min(max(measured_ns, times[0]), times[-1])
         is_drawn = len(times) > 1
         found[source] = Prediction(
@@ -316,9 +318,10 @@ def _compared(
     *,
     limits: bool = False,
 ) -> tuple[float, float] | None:
-    """Return the means of measured and given times of collectives with a given time.
+    """Return the mean measured time and the mean given time of collectives.
 
-    If the given times are lower *limits*, none of them exceeds the measured time.
+    Collectives without a given time do not count. If the given times are lower
+    *limits*, a given time counts as at most the measured time.
     """
     pairs = [
         (record.duration_ns, times_ns[record.identity.key])
