@@ -127,7 +127,7 @@ class ScheduleBounds:
 
         Args:
             algorithm: Algorithm that generates the schedule.
-            ranks: The group, in its order.
+            ranks: Ranks of the group, in the order of their positions.
             root: Position of the root.
             input_bytes: Contribution of one rank.
             matrix: For an all_to_all_v, the bytes between each pair of positions.
@@ -146,7 +146,7 @@ class ScheduleBounds:
             else _uneven_sizes(algorithm, shape.transfers, matrix)
         )
         is_sparse = False
-        # A part of zero bytes is not sent, except in users' algorithms.
+        # A part of zero bytes is not sent, except in user-defined algorithms.
         if matrix is not None and not isinstance(algorithm, ListedAlgorithm):
             if shape.waits and 0 in sizes:
                 shape = self._make_shape(
@@ -221,9 +221,9 @@ class ScheduleBounds:
         return self._pairs_of[key]
 
     def _numbered(self, pairs: Iterable[tuple[int, int]]) -> tuple[Path, ...]:
-        """Return the paths between pairs of ranks, with lines by first occurrence.
+        """Return paths between pairs of ranks, with lines numbered by first occurrence.
 
-        Groups with equal results take equal times.
+        Groups with equal results have equal times.
         """
         numbers: dict[int, int] = {}
         found = []

@@ -10,8 +10,8 @@ Each line processes its transfers one after another, in any order and with preem
 Heads and tails determine the minimum time for this work. This is the one-machine
 problem with heads, tails and preemption (Jackson's rule; J. Carlier, EJOR 11, 1982).
 
-The caller computes the time of each transfer (``chakram.predict.bound``). A collective
-of a thousand ranks has a million transfers.
+The caller computes the time of each transfer (``chakram.predict.bound``). This module
+is compiled, because a collective of a thousand ranks has a million transfers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class BoundTimes:
         heads_ns = self._heads(messages, kinds)
         tails_ns = self._tails(messages, kinds)
         end_ns = 0.0
-        # For each line, the transfers that cross it, each with the hop that uses it.
+        # For each line, the transfers that cross it, each with the hop at which it
+        # crosses.
         on_line = [array("q") for _ in range(count_lines)]
         for index in range(len(kinds)):
             message = messages[kinds[index]]

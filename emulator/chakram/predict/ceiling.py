@@ -10,13 +10,13 @@ ranks on q ports. A port with m of the ranks must carry, in its busier direction
     all_to_all             m(n - m) S/n
     all_to_all_v           the larger of the bytes to and from ranks on other ports
     broadcast, reduce      S
-    gather, scatter        the shards of the other ranks at the root's port, m elsewhere
+    gather, scatter        n - m shards at the root's port, m shards at other ports
     send_recv              S per rank whose next rank is on another port
 
 With one rank per port, all_reduce therefore needs 2(n - 1)/n S. The sum over the ports
 holds because each of q - 1 ports must send its contribution and receive the result.
 Reductions inside switches are not considered. Token buckets may run ahead of their
-rate, which lowers the bound by the time that they may be ahead.
+rate. The bound is lower by the time that they may be ahead.
 
 If messages between ranks of one host stay within the host, its ports count as one port
 with their total rate. The host may use any of these ports for its traffic.
@@ -46,7 +46,7 @@ def ceiling_ns(
 ) -> int | None:
     """Return a lower bound on the time of any algorithm: see the module docstring.
 
-    For an all_to_all_v, *matrix* has the bytes between each pair of positions.
+    For an all_to_all_v, *matrix* contains the bytes between each pair of positions.
 
     Returns:
         The time in nanoseconds. None if there is no bound: no bytes, ports without a
@@ -69,7 +69,7 @@ def ceiling_ns(
             verb=verb,
             overhead_bytes=fabric.overhead_bytes,
         )
-        # Rounded down, like all bounds.
+        # Round down, like all bounds.
         return max(0, int(nbytes * 8 * 10**9 // rate_bps - ahead_ns))
 
     crossing = (

@@ -22,7 +22,7 @@ def ports_of(plan: Plan) -> list[PortPlan]:
 
 
 class Router:
-    """Finds the path of each flow, which never changes.
+    """Finds the path of each flow. The path of a flow never changes.
 
     Args:
         ports: The sending and receiving ports.
@@ -107,7 +107,7 @@ class Router:
         return tuple(ends), receiver
 
     def receiver(self, source: int, address: str, udp_port: int) -> int:
-        """Return the index of the receiving port, with the arguments of ``__call__``.
+        """Return the index of the receiving port, given the arguments of ``__call__``.
 
         Raises:
             PlanError: If no port has the address.

@@ -30,7 +30,7 @@ class LoadedPair(NamedTuple):
     """A queue pair and the bytes it sent.
 
     Attributes:
-        ends: Indices of its two ports.
+        ends: Indices of the two ports that the pair connects.
         sent_bytes: Number of bytes on the wire from each of the two ports.
     """
 
@@ -44,7 +44,7 @@ def loads_of(
     router: Router,
     ports: Sequence[PortPlan],
 ) -> Loads:
-    """Return how many bytes pairs with source ports send, by inter-switch port."""
+    """Return the bytes that pairs with source ports send, by inter-switch port."""
     found: defaultdict[PortRef, int] = defaultdict(int)
     for pair, source_port in pairs:
         for near, far, sent in zip(

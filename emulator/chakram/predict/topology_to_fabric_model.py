@@ -40,7 +40,7 @@ def fabric_model(
     number = {host: index for index, host in enumerate(hosts)}
     lines: dict[tuple[tuple[str, ...], tuple[str, ...]], Hop] = {}
 
-    # Hosts of the same two switches share all layers of switches.
+    # Pairs of hosts on the same two switches share all layers of switches.
     inner: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
     switch_of = [topology.switch_of(host) for host in hosts]
 

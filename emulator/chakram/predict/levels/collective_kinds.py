@@ -81,7 +81,7 @@ class Kinds:
         self._chunks_used = 0
 
     def shape(self, key: object, make: Callable[[], MessageColumns]) -> int:
-        """Return the index of a kind of collective, and call *make* if it is new."""
+        """Return the index of a kind of collective.  Call *make* if the kind is new."""
         known = self._shape_of.get(key)
         if known is None:
             known = self._add_shape(make())
@@ -91,7 +91,7 @@ class Kinds:
     def messages_of(self, shape: int, *, first: bool = False) -> int:
         """Return the number of messages of one collective of a kind.
 
-        With *first*, only messages that wait for no other count.
+        With *first*, only messages that wait for no other message count.
         """
         nranks = self._shapes[shape * _SHAPE + _NRANKS]
         rotates = self._shapes[shape * _SHAPE + _ROTATES]
@@ -122,11 +122,11 @@ class Kinds:
         )
 
     def ring_distance(self, shape: int) -> int:
-        """Return the distance from each position to the one that receives from it.
+        """Return the distance from each position to the position that receives from it.
 
-        It is 0 if a kind cannot be simulated with ``RingSteps``.  It can if all
-        positions send the same sizes, the next message waits for the one before, and
-        every position depends on all others.
+        The result is 0 if ``RingSteps`` cannot simulate the kind.  It requires that all
+        positions send the same sizes, that each message waits for the previous one, and
+        that every position depends on all others.
         """
         place = self._shapes[shape * _SHAPE + _PLACE] * _POSITION
         first = self._positions[place + _FIRST_SEND]

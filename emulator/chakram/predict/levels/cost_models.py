@@ -10,7 +10,7 @@ ASTRA-sim's hosts are its *system layer*:
 
 - A collective of C bytes is divided into parts, which run one after another.
 - A rank starts to send ``endpoint_delay`` after it begins a part. It processes a
-  message ``endpoint_delay`` after its arrival.
+  message ``endpoint_delay`` after the message arrives.
 - A reduction adds two reads and one write: 3 floor(bytes / local memory rate). The
   bytes depend on the algorithm. With halving and doubling, they are half of each
   message except the last. With trees, messages that are forwarded down the tree have

@@ -9,10 +9,11 @@ subtracted from the other links, and so on (Bertsekas and Gallager, Data Network
 6.5.2). A message arrives after its last byte has left, plus the propagation delay of
 its path.
 
-Rates are recomputed when messages begin and end, but not too often. The interval is at
-least the fraction *batch* of a message's time. For the next message to end, that is its
-total time. For a new message, it is the time that the message would take alone. Until
-the interval is over, rates do not change, and messages that begin or end wait.
+Rates are recomputed when messages begin and end, but only after a minimum interval. The
+interval is the fraction *batch* of a message's time. If a message ends, this is the
+total time of that message. If a message begins, it is the time that the message would
+take alone. Until the interval is over, rates do not change, and messages that begin or
+end wait.
 
 A message may therefore start late and end late, each by at most about this fraction of
 its time. This happens only if other messages began or ended shortly before. With a
@@ -199,7 +200,8 @@ class FlowLevel(MessageLevel):
         for index in range(self._count):
             slot = self._under_way[index]
             left = self._remaining[slot] - self._rate[slot] * elapsed_ns
-            # The rest would take under a millionth of a nanosecond: a rounding error.
+            # The remaining bytes are a rounding error. They would take under a
+            # millionth of a nanosecond.
             if self._rate[slot] > 0.0 and left <= _NOTHING_BYTES * self._rate[slot]:
                 delay_ns = 0
                 base = slot * self._most_links
@@ -305,7 +307,7 @@ class FlowLevel(MessageLevel):
                         self._using[other] -= 1
 
     def _raise(self, place: int, share: float, link: int) -> None:
-        """Add a link to the heap of *place* links."""
+        """Add a link to a heap that contains *place* links."""
         while place:
             above = (place - 1) >> 1
             if self._heap_share[above] <= share:
@@ -317,7 +319,7 @@ class FlowLevel(MessageLevel):
         self._heap_link[place] = link
 
     def _sink(self, used: int, share: float, link: int) -> None:
-        """Replace the first link of a heap of *used* links."""
+        """Replace the first link of a heap that contains *used* links."""
         place = 0
         below = 1
         while below < used:

@@ -1,8 +1,8 @@
 """Network model of the coarser levels: links, and the next links to each destination.
 
 *Routers* are the nodes that forward messages: switches, and hosts in a fabric where
-hosts forward. Every host is attached to a router. The router is its switch, with an up
-link and a down link, or the host itself.
+hosts forward. Every host is attached to a router. This router is the host's switch,
+with an up link and a down link, or the host itself.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ class LevelLink:
     """One direction of a link.
 
     Attributes:
-        name: Port at which it starts.
+        name: Port at which the link starts.
         rate_bps: Rate; None means no limit.
         delay_ns: Propagation delay.
-        to: Number of the router at its end; None means that it ends at a host.
-        is_local: Whether it is within a host, where messages have no headers.
+        to: Number of the router at the end of the link; None means that it ends at a
+            host.
+        is_local: Whether the link is within a host, where messages have no headers.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelNetwork:
-    """Hosts, routers and links, which their indices identify.
+    """Hosts, routers and links, identified by their indices.
 
     Attributes:
         hosts: Attachment of each host.
@@ -169,8 +170,7 @@ def network_of(
 
     Args:
         topology: Hosts, switches and links.
-        without: Names of links between switches that are down, so that no path has
-            them.
+        without: Names of links between switches that are down. No path uses them.
         rates_bps: Upper limits of rates, by the port at which a direction begins.
 
     Raises:

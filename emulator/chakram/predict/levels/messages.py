@@ -96,13 +96,13 @@ _PEER = row_offsets.PEER
 _STEPPED_MESSAGES = 1 << 26
 """Number of messages of a ring between two reports: about a fifth of a second."""
 
-# Number of events before which parts of an event's data are prefetched.
+# Numbers of events in advance at which parts of an event's data are prefetched.
 _FAR = 12
 _NEAR = 7
 _NEXT_TO = 3
 
 _LEAST_SERIES = 2
-"""Number of messages from which a series of them shares a row."""
+"""Minimum number of messages in a series that shares a row."""
 
 
 class MessageLevel(Traffic):
@@ -191,7 +191,7 @@ class MessageLevel(Traffic):
         return number
 
     def link_bytes(self) -> list[int]:
-        """Return how many bytes entered each link of the network, with headers."""
+        """Return the bytes that entered each link of the network, with headers."""
         carried = [
             self._links[number * _LINK + _CARRIED]
             for number in range(len(self._network.links))
@@ -200,7 +200,7 @@ class MessageLevel(Traffic):
             for link in self._network.path(source, target):
                 carried[link] += count * self._wire[size]
         if self.is_folded:
-            # The links of all hosts carry as much as those of the simulated one.
+            # The links of all hosts carry as much as the links of the simulated host.
             return [max(carried)] * len(carried)
         return carried
 
@@ -401,7 +401,7 @@ class MessageLevel(Traffic):
                     if self._distances[end] == distance - 1:
                         self._hops[first + count] = link
                         count += 1
-            # The next links are often those to the destination before.
+            # The next links are often the same as for the previous destination.
             before = self._lasts[2 * router]
             is_new = self._lasts[2 * router + 1] != count
             for at in range(0 if is_new else count):
@@ -495,10 +495,10 @@ class MessageLevel(Traffic):
             self._coming.add(self.now_ns, first * _KINDS + _STEPPED)
 
     def _post_series(self, share: int, send: int, last: int, cause: int) -> int:
-        """Send a message now, and those after it up to *last* that take the same link.
+        """Send a message now, and the following ones up to *last* on the same link.
 
-        All of them get their place in the queue of the link, but only the first one
-        gets a row. Each row creates the next one when it leaves the link.
+        All of these messages get their place in the queue of the link, but only the
+        first one gets a row. Each row creates the next one when it leaves the link.
 
         Returns:
             The next send.
@@ -639,7 +639,7 @@ class MessageLevel(Traffic):
         return following
 
     def _turn_to_next(self, slot: int, link: int) -> None:
-        """Let the row of a message contain the next message of its series."""
+        """Replace the message in a row by the next message of its series."""
         at = slot * _SLOT
         kind = self._links[link * _LINK + _CLASS_OF] * self._room
         share = self._slots[at + _FROM]
@@ -662,7 +662,7 @@ class MessageLevel(Traffic):
     def _look_ahead(self) -> None:
         """Prefetch the rows of the next events' links and messages."""
         if not self._in_series:
-            return  # events are not of links
+            return  # no events belong to links
         what = self._coming.ahead(_FAR)
         if what >= 0:
             prefetch_cell(self._links, (what >> _KIND_BITS) * _LINK)
@@ -679,7 +679,7 @@ class MessageLevel(Traffic):
                 slot *= _SLOT
                 prefetch_cell(self._shares, self._slots[slot + _FROM] * _SHARE + _HOST)
                 prefetch_cell(self._shares, self._slots[slot + _TO] * _SHARE + _HOST)
-                # If there is no next message, this prefetches nothing of use.
+                # If there is no next message, this prefetches nothing useful.
                 prefetch_cell(self._slots, self._slots[slot + _NEXT] * _SLOT + _ARRIVES)
 
     def _happen(self, number: int) -> None:
@@ -732,7 +732,7 @@ class MessageLevel(Traffic):
 
 
 def joined(lists: Sequence[Sequence[int]]) -> tuple[array[int], array[int]]:
-    """Return where each list begins in their concatenation, and the concatenation."""
-    # Compiled code takes no empty arrays.
+    """Return the start of each list in the concatenation, and the concatenation."""
+    # Compiled code accepts no empty arrays.
     first = array("q", (0, *accumulate(map(len, lists)), 0))
     return first, array("q", (*chain.from_iterable(lists), 0))

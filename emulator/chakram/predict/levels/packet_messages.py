@@ -75,7 +75,7 @@ class PacketLevel(MessageLevel):
         self._windows: dict[int, int] = {}
 
     def link_bytes(self) -> list[int]:
-        """Return how many bytes entered each link of the network, with headers."""
+        """Return the bytes that entered each link of the network, with headers."""
         return [
             sum(self.fabric.named(link.name).counted(self.now_ns)["sent_bytes"])
             for link in self._network.links
@@ -125,7 +125,7 @@ class PacketLevel(MessageLevel):
     def _happen(self, number: int) -> None:
         """Process packet events until a message completes or another event is due."""
         if number:
-            # A message within a host. The number of packet events is 0.
+            # The event belongs to a message within a host. Packet events have number 0.
             MessageLevel._happen(self, number)
             return
         if self.now_ns != self._due_ns:

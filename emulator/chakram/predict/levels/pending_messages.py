@@ -116,7 +116,7 @@ _MEMBER = row_offsets.MEMBER
 _WAITERS = row_offsets.WAITERS
 _FLOW = len(FLOW_FIELDS)
 _MANY_SLOTS = 10_000
-"""Number of rows of messages from which they do not fit into the caches."""
+"""Number of message rows from which the rows do not fit into the caches."""
 
 
 class Traffic(Kinds):
@@ -128,10 +128,10 @@ class Traffic(Kinds):
 
     Attributes:
         record: Whether flow rows are written.
-        is_folded: Whether the share of position 0 represents those of all positions,
-            which send equal messages at equal times.  Its messages then arrive at
-            itself, in place of those that others send to it.
-        is_stepped: Whether all collectives take steps of all positions at a time
+        is_folded: Whether the share of position 0 represents the shares of all
+            positions, which send equal messages at equal times.  Its messages then
+            arrive at this share itself, in place of the messages from other shares.
+        is_stepped: Whether all collectives advance in steps of all positions
             (``chakram.predict.levels.ring_steps``).
         is_alone: Whether nothing begins between the end of a share and the end of its
             collective.
@@ -155,7 +155,7 @@ class Traffic(Kinds):
         self._coming = Events()
         self.done: list[int] = []
         self._start_ns = start_ns
-        # Whether all events of this time are over.
+        # Whether all events of the current time have been processed.
         self._is_settled = False
         # Time of the caller's next action.
         self._caller_ns = 0
@@ -230,10 +230,10 @@ class Traffic(Kinds):
 
         Args:
             share: Share of any position of an open collective.
-            host: Number of its host.
-            rank: Number of its rank.
-            server: Number of its server. Messages between hosts of one server stay off
-                the network. ``NONE`` means no server.
+            host: Number of the share's host.
+            rank: Number of the share's rank.
+            server: Number of the share's server.  Messages between hosts of one server
+                stay off the network.  ``NONE`` means no server.
             local: Number of the line for messages within the host or server. ``NONE``
                 means that they take no time.
         """
@@ -393,7 +393,7 @@ class Traffic(Kinds):
     # ---- messages --------------------------------------------------------------------
 
     def _post_series(self, share: int, send: int, last: int, cause: int) -> int:
-        """Send a message now, and perhaps some after it up to *last*.
+        """Send a message now, and perhaps some of the following ones up to *last*.
 
         Returns:
             The next send.
@@ -478,7 +478,7 @@ class Traffic(Kinds):
         raise NotImplementedError
 
     def link_bytes(self) -> list[int]:
-        """Return how many bytes entered each link. Subclasses implement this."""
+        """Return the bytes that entered each link.  Subclasses implement this."""
         raise NotImplementedError
 
     def _look_ahead(self) -> None:
@@ -523,7 +523,7 @@ class Traffic(Kinds):
             self._take(slot)
 
     def _has_effects(self, send: int, size: int) -> bool:
-        """Return whether an arrival does more than to complete its shares."""
+        """Return whether an arrival does more than complete its shares."""
         return bool(
             self.record
             or self._sends[send * _SEND + _RELEASES]
@@ -550,7 +550,7 @@ class Traffic(Kinds):
         self._expect(receiver, at_ns, order + 1)
 
     def _expect(self, share: int, at_ns: int, order: int) -> None:
-        """Count one of the outstanding messages of a share, which arrives later."""
+        """Count an outstanding message of a share that will arrive later."""
         row = share * _SHARE
         self._shares[row + _LEFT] -= 1
         if at_ns > self._shares[row + _LAST_NS] or (
@@ -708,8 +708,8 @@ class Traffic(Kinds):
     def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:
         """Process events until shares end, or the next event is after *until_ns*.
 
-        After some steps of a ring, it also returns, so that the caller can report them.
-        Shares that end at the same time are in ``done`` together.
+        The method also returns after some steps of a ring, so that the caller can
+        report progress.  Shares that end at the same time are in ``done`` together.
 
         Args:
             until_ns: Time of the caller's next action.

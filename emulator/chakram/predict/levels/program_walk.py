@@ -46,7 +46,7 @@ class RankWalk:
         records: Destination of share and iteration rows.
         begin: Function called with (walk, operation, the operation that released it or
             -1, now) when a communication may start.
-        timers: Queue of timers. Of simultaneous timers, the lowest number is first.
+        timers: Queue of timers. Among simultaneous timers, the lowest number is first.
         like: Another rank of the job with the same columns, whose tables are shared.
 
     Attributes:
@@ -56,8 +56,8 @@ class RankWalk:
         iterations: Number of iterations.
         iteration: The running iteration, or the next one.
         is_finished: Whether all iterations are complete.
-        communications: For the caller: its data on each operation.
-        places: For the caller: its data on groups and peers.
+        communications: Data of the caller about each operation.
+        places: Data of the caller about groups and peers.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RankWalk:
         self.iteration = 0
         self.is_finished = False
         self.is_background = job.is_background
-        # Idle ranks in the background would repeat forever at one time.
+        # Idle ranks of background jobs would repeat forever at the same time.
         self.iterations = (
             _ENDLESS
             if job.is_background and not columns.is_idle
@@ -112,7 +112,7 @@ class RankWalk:
         self._timers = timers
         self._first_timer = plan.number << TIMER_BITS
         self._iteration_start_ns = 0
-        # Number of the latest iterations, all without time.
+        # Number of consecutive latest iterations that took no time.
         self._at_once = 0
         # Start and slip of each running communication.
         self._begun: dict[int, tuple[int, int]] = {}
@@ -196,7 +196,7 @@ class RankWalk:
         self._records.shares.extend(row)
 
     def under_way(self) -> list[int]:
-        """Return the communications that have begun and not ended."""
+        """Return the communications that have begun but not ended."""
         return list(self._begun)
 
     def _start_iteration(self, now_ns: int) -> None:
@@ -277,7 +277,10 @@ class RankWalk:
         self._done(index, now_ns, False)
 
     def _done(self, index: int, now_ns: int, takes_no_time: bool) -> None:
-        """Release an operation's dependents, or end the iteration after the last."""
+        """Release the dependents of an operation.
+
+        End the iteration if the operation was the last one.
+        """
         self._readiness.done(index, now_ns, takes_no_time)
         if self._readiness.left == 0:
             self._end_iteration()

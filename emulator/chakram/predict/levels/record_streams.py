@@ -22,12 +22,12 @@ MOST_TIMES = 5
 _NONE = row_offsets.NONE
 _MASK = (1 << 32) - 1
 _OVER = (1 << 64) - 1
-"""First word of the record of a stream that is at its end."""
+"""First word of the record that represents the end of a stream."""
 
 _RECORD = 3
 _BLOCK_BITS = 6
 _BLOCK = 1 << _BLOCK_BITS
-"""Records of a block. A stream is a linked list of blocks."""
+"""Number of records in a block. A stream is a linked list of blocks."""
 
 # Streams: index of the first record, index after the last record, and their number.
 _FIRST = 0
@@ -37,26 +37,26 @@ _STREAM = 3
 
 
 class RecordStreams:
-    """Streams of records. Some of them are merged at a time.
+    """Streams of records, some of which can be merged at a time.
 
     Args:
         streams: Number of streams.
         records: Maximum number of records in all streams together.
 
     Attributes:
-        one: First word of the first record of the merge. After the end, the time in
-            its upper half is later than all others.
-        two: Second word.
-        three: Third word.
+        one: First word of the first record of the merge. After the end, the time in its
+            upper half is later than all other times.
+        two: Second word of that record.
+        three: Third word of that record.
     """
 
     def __init__(self, streams: int, records: int) -> None:
         blocks = records // _BLOCK + 2 * streams + 1
         self._records = large_array("Q", _RECORD * _BLOCK * blocks)
-        # For each block, the next one of its stream or of the free blocks.
+        # For each block, the next block of its stream or of the free blocks.
         self._next = array("q", bytes(8 * blocks))
         self._streams = array("q", bytes(8 * _STREAM * streams))
-        # By place of the merge: its stream, and the first record of the stream.
+        # For each place of the merge, its stream and the first record of the stream.
         self._stream_of = array("q", bytes(8 * (streams + 1)))
         self._heads = array("Q", bytes(8 * _RECORD * (streams + 1)))
         # A tree of losers: each node has the place that lost the comparison there, and
@@ -111,8 +111,8 @@ class RecordStreams:
     def merge(self, by_entry: bool = False) -> None:
         """Begin to merge the streams that joined.
 
-        With *by_entry*, the records have no latest time: those of links are then in the
-        order in which their messages entered the links.
+        With *by_entry*, the merge ignores the latest time of each record. Records of
+        links are then in the order in which their messages entered the links.
         """
         self._by_entry = by_entry
         for node in range(self._places + 1):

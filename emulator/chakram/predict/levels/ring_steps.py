@@ -3,14 +3,14 @@
 """Rings whose messages share no link with others, one step of all positions at a time.
 
 Every position sends all its messages to one other position, and sends the next message
-when the one before has arrived from its predecessor.  If no link carries messages of
-two pairs of hosts, the times of a position depend on its own messages and on those of
-its predecessor, in a known order.  A step of all positions is then a pass over arrays,
-without events, and exact.
+when the previous message from its predecessor has arrived.  If no link carries messages
+of two pairs of hosts, the times of a position depend on its own messages and on the
+messages of its predecessor, in a known order.  A step of all positions is then an exact
+pass over arrays without events.
 
 All messages of a ring have one size.  After a link that a message occupies for some
-time, messages are at least this time apart.  Therefore they wait only at the first link
-and at slower ones, and all other links are constant delays.
+time, messages are at least this time apart.  They therefore wait only at the first link
+and at slower links.  All other links are constant delays.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class RingSteps:
     Args:
         nranks: Number of positions.
         messages: Number of messages that each position sends.
-        distance: Distance from each position to the one to which it sends.
+        distance: Distance from each position to the position to which it sends.
 
     Attributes:
         waiting: Number of positions that have not begun.
-        left: Number of steps that are not over.
+        left: Number of steps that remain.
     """
 
     def __init__(self, nranks: int, messages: int, distance: int) -> None:
@@ -50,11 +50,12 @@ class RingSteps:
         self._distance = distance
         # Distance that the message of position 0 has covered.
         self._covered = 0
-        # By the position that sent the first message around the ring from position to
-        # position: time at which the next message may be posted.
+        # Each message is part of a chain around the ring.  This is the time at which
+        # the next message of a chain may be posted, by the position that began the
+        # chain.
         self._at_ns = array("q", bytes(8 * nranks))
-        # By position: end and duration of the occupation of its first link, and the
-        # time from there to the next position or slower link.
+        # For each position, the end and duration of the occupation of its first link,
+        # and the time from that link to the next position or slower link.
         self._free_ns = array("q", bytes(8 * nranks))
         self._hold_ns = array("q", bytes(8 * nranks))
         self._reach_ns = array("q", bytes(8 * nranks))
@@ -111,9 +112,9 @@ class RingSteps:
         return steps
 
     def _send(self, first: int, last: int, offset: int) -> None:
-        """Send a message from the positions from *first* up to *last*.
+        """Send a message from each position in the range *first* to *last*.
 
-        *offset* leads to the position that sent the first of the messages before it.
+        A position plus *offset* is the position that began the message's chain.
         """
         for position in range(first, last):
             at_ns = self._at_ns[position + offset]
@@ -134,7 +135,7 @@ class RingSteps:
         self._at_ns[place] = at_ns + self._slower[row + _REACH]
 
     def end_ns(self, position: int) -> int:
-        """Return when a position has received all messages, and sent its own."""
+        """Return the time at which a position's sends and receives are complete."""
         received = (position - self._covered) % self._nranks
         sent = (position - self._covered + self._distance) % self._nranks
         return max(self._at_ns[received], self._at_ns[sent])

@@ -4,18 +4,19 @@
 
 If all positions begin at one time and nothing else is in flight, passes over the
 routers compute the exchange. A pass merges the messages that arrive at a router by
-time, and lets each one enter its next link. Up-down routing orders the links: when a
-link passes messages on, no link before it has any left. Otherwise there are only
-events.
+time, and lets each one enter its next link. With up-down routing, the links have an
+order: when a link passes messages on, all links before it are empty. Other exchanges
+use events.
 
 Simultaneous events happen in the order in which their messages entered their links. If
-the messages entered at one time, the order of their previous links decides, and in the
-end the order of their senders. A message therefore has a record of its times at all
+the messages entered at the same time, their order on the previous links decides, and
+finally the order of their senders. A message therefore has a record of its times at all
 routers, latest first (``chakram.predict.levels.record_streams``). Records in ascending
 order are messages in the order of the events.
 
 When the first share ends, other messages may begin. All messages that are in flight at
-that time get rows and events. A first pass finds the time, a second one stops there.
+that time get rows and events. A first pass determines this time, and a second pass
+stops there.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ _UP = row_offsets.UP
 _WHERE = row_offsets.WHERE
 
 _LEAST_MESSAGES = 1_000
-"""Number of messages from which passes are faster than events."""
+"""Minimum number of messages for which passes are faster than events."""
 
 _MASK = (1 << 32) - 1
 _LOW = (1 << 16) - 1
 _MOST = (1 << 32) - 2
-"""Latest time of a record, in ns after the begin."""
+"""Latest time of a record, in ns after the start of the exchange."""
 
 # Links during a pass: when the link is free, its latest arrival, and its bytes.
 _FREE_AT = 0
@@ -92,8 +93,9 @@ _LATEST_AT = 1
 _BYTES = 2
 _PASSED = 3
 
-# Arrivals of a position's own messages, then of those that it receives: the time and
-# record of the last one, and their number. Bytes that it receives.
+# Arrivals at a position: the time and record of the last one, and their number. The
+# fields exist for the messages that the position sends, then for the messages that it
+# receives. The last field is the number of received bytes.
 _OWN = 0
 _COUNT = 4
 _OTHER = 5
@@ -122,11 +124,12 @@ class RouterPasses(MessageLevel):
         self._held = 0
         self._first = 0
         self._is_direct: dict[int, bool] = {}
-        # For each link the maximum distance of its end to a destination. A path has
-        # links of descending level.
+        # The level of a link is the maximum distance of its end to a destination.
+        # Levels descend along a path.
         self._level_of = array("q", bytes(8))
-        # Of each stage: the level of the links whose messages it merges, its router,
-        # the level of the router's next stage, and the number of its stage before.
+        # For each stage, the level of the links whose messages it merges, its router,
+        # the level of the router's next stage, and the number of the router's previous
+        # stage.
         self._stages: list[tuple[int, int, int, int]] = []
         self._entering: list[list[int]] = []
         self._streams = RecordStreams(1, 1)
@@ -165,7 +168,7 @@ class RouterPasses(MessageLevel):
         self._held = 0
 
     def _step_ring(self, first: int) -> None:
-        """Compute an exchange if all of its positions have begun, and nothing else."""
+        """Compute an exchange if all of its positions and nothing else have begun."""
         if self.is_stepped:
             MessageLevel._step_ring(self, first)
         elif self._held:
@@ -193,7 +196,7 @@ class RouterPasses(MessageLevel):
     def _is_exchange(self, shape: int) -> bool:
         """Return whether all positions send to all others, without effects.
 
-        Exchanges of few messages have events, which are faster.
+        Exchanges of few messages use events, which are faster.
         """
         row = shape * _SHAPE
         nranks = self._shapes[row + _NRANKS]
@@ -252,7 +255,8 @@ class RouterPasses(MessageLevel):
         is_used = bytearray(self._routers)
         for router in firsts:
             is_used[router] = 1
-        # Routers are reached in the order of their distance. The last has no next.
+        # Routers are reached in the order of their distance. Router *last* has no next
+        # link.
         for place in range(count - 1, 0, -1):
             router = self._reached[place]
             if not is_used[router]:
@@ -271,7 +275,7 @@ class RouterPasses(MessageLevel):
     # ---- passes ----------------------------------------------------------------------
 
     def _prepare(self) -> bool:
-        """Provide memory, or return False if the exchange must have events."""
+        """Allocate memory. Return False if the exchange must use events."""
         nranks = self._nranks
         self._host_at = array("q", bytes(8 * nranks))
         hosts, routers = set(), set()
@@ -286,7 +290,7 @@ class RouterPasses(MessageLevel):
             hosts.add(host)
             routers.add(self._hosts[host * _WHERE + _ROUTER])
             self._host_at[position] = host
-        # At one router, messages have two links, and events are as fast.
+        # If there is only one router, messages cross two links, and events are as fast.
         if len(hosts) < nranks or len(routers) == 1:
             return False
         if not self._stages:
@@ -344,7 +348,7 @@ class RouterPasses(MessageLevel):
         self.passed += 1
 
     def _pass(self, until: int) -> bool:
-        """Pass all routers up to a time, or return False if this is impossible."""
+        """Pass over all routers up to a time. Return False if this is impossible."""
         self._last_entry = 0
         self._streams.clear()
         for at in range(len(self._arrivals)):
@@ -408,7 +412,8 @@ class RouterPasses(MessageLevel):
     ) -> bool:
         """Let all messages of a stage enter their next links.
 
-        Links that later stages enter, too, get the messages from a stream in between.
+        A link that a later stage also enters gets its messages from an intermediate
+        stream.
         """
         streams = self._streams
         streams.merge()
@@ -456,7 +461,8 @@ class RouterPasses(MessageLevel):
         if arrives < self._arrivals[at]:
             return
         if arrives == self._arrivals[at]:
-            # The one that entered its last link later is the later one.
+            # Of two simultaneous messages, the one that entered its last link later
+            # counts.
             if streams.one != self._arrivals[at + 1]:
                 is_later = streams.one > self._arrivals[at + 1]
             elif streams.two != self._arrivals[at + 2]:
@@ -473,7 +479,7 @@ class RouterPasses(MessageLevel):
     # ---- end of the passes -----------------------------------------------------------
 
     def _commit(self) -> None:
-        """Continue with events: those of messages in flight, and the ends of shares."""
+        """Continue with events for messages in flight and for the ends of shares."""
         self._release()
         self._skip_passed()
         for link in range(self._link_count):
@@ -511,7 +517,7 @@ class RouterPasses(MessageLevel):
             )
 
     def _end_shares(self) -> None:
-        """Count the arrivals at all shares, and end shares without other messages."""
+        """Count the arrivals at all shares, and end shares without further messages."""
         order_of = dict.fromkeys(
             sorted(
                 tuple(self._arrivals[at + 1 : at + _COUNT])
@@ -542,7 +548,7 @@ class RouterPasses(MessageLevel):
                 self._complete(share)
 
     def _queue_rest(self) -> None:
-        """Give rows and events to messages in flight, in the order of their entries."""
+        """Create rows and events for messages in flight, in the order of link entry."""
         streams = self._streams
         rest = 0
         for link in range(self._link_count):

@@ -11,7 +11,7 @@ from array import array
 from typing import Literal, cast
 
 _LARGE = 1 << 20
-"""Numbers from which an array has separate memory."""
+"""Minimum length of an array that is in separate memory."""
 
 NONE = -1
 """Absent value of a field that contains a number."""
@@ -58,7 +58,7 @@ SENDS = 16
 ARRIVALS = 17
 """Number of arrived messages, if receives match by order of arrival."""
 LAST_NS = 18
-"""Latest of its arrivals that have no event."""
+"""Time of the latest arrival that has no event."""
 LAST_ORDER = 19
 """Order of that arrival among simultaneous events."""
 SHARE = 20
@@ -77,9 +77,9 @@ LEFT_AT = 8
 """Time at which its first bit left, or ``NONE`` before that."""
 CAUSE = 9
 MORE = 10
-"""Number of its sender's next messages that follow it on the same link.
+"""Number of the sender's next messages that follow this one on the same link.
 
-They have no row until it leaves the link."""
+They have no row until this message leaves the link."""
 SLOT = 11
 """Row length."""
 
@@ -165,7 +165,7 @@ WHERE = 3
 def large_array(typecode: Literal["q", "Q"], count: int) -> array[int]:
     """Return *count* zeros of 8 bytes in separate memory.
 
-    Huge pages avoid TLB misses, and memory is used from the first access only.
+    Huge pages avoid TLB misses, and memory is used only after the first access.
     """
     memory = mmap.mmap(-1, 8 * count)
     if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -213,7 +213,7 @@ class LevelRun:
         self._group_of: dict[tuple[str, object], _Group] = {}
         self._shares = array("q", bytes(8 * _COLUMNS * 64))
         self._unwritten = 0
-        # Timers since the last signal check.
+        # Number of timers since the last signal check.
         self._timed = 0
         self._carried: dict[tuple[int, int], list[int]] = {}
 
@@ -258,10 +258,11 @@ class LevelRun:
         return count
 
     def most_at_once(self) -> int:
-        """Return about how many messages are in flight at the same time, at most.
+        """Return the approximate maximum number of messages in flight at the same time.
 
-        These are the messages that wait for no other, of one collective of each group.
-        If a rank is in several groups, those with most messages count.
+        This number counts the messages that wait for no other message in one collective
+        of each group. If ranks are in several groups, only the groups with the most
+        messages count.
         """
         known: dict[int, dict[int, int]] = {}
         of_job: dict[str, dict[int, int]] = {}
@@ -276,7 +277,7 @@ class LevelRun:
         return sum(max(counts.values(), default=0) for counts in of_job.values())
 
     def _first_messages_of(self, walk: RankWalk) -> dict[int, int]:
-        """Return the messages that wait for no other, of one collective by group."""
+        """Return the messages that wait for no other in one collective, by group."""
         columns = walk.program.columns
         most: dict[int, int] = {}
         for row in columns.rows_of(COLLECTIVE):
@@ -298,7 +299,7 @@ class LevelRun:
     def use_steps(self) -> bool:
         """Simulate rings in steps of all ranks if this is exact.
 
-        It is exact under these conditions:
+        Steps are exact under these conditions:
 
         - Every rank takes part in the collectives of one group, one after another.
         - All collectives are rings (``Kinds.ring_distance``).
@@ -342,7 +343,7 @@ class LevelRun:
     def _rings_of(self, walk: RankWalk) -> tuple[int, frozenset[int]] | None:
         """Return the group of a rank and the distances of its rings.
 
-        None means that some communications are no rings of one group, or may overlap.
+        None means that communications may overlap, or are not all rings of one group.
         """
         columns = walk.program.columns
         rows = columns.rows_of(COLLECTIVE)
@@ -360,7 +361,7 @@ class LevelRun:
         return None if 0 in distances else (places.pop(), frozenset(distances))
 
     def _messages_of(self, walk: RankWalk) -> tuple[int, dict[int, int]]:
-        """Return the messages that a rank sends, and those of all ranks by group."""
+        """Return the messages that a rank sends, and those of collectives by group."""
         columns = walk.program.columns
         of_groups: dict[int, int] = {}
         for row in columns.rows_of(COLLECTIVE):
@@ -379,10 +380,10 @@ class LevelRun:
         """Run all iterations.
 
         Args:
-            report: Function called with the number of messages that have arrived,
-                whenever there are many more.
+            report: Function called with the number of arrived messages, whenever many
+                more have arrived.
             flush: Function called with the records collected so far, whenever there are
-                many.
+                many records.
 
         Raises:
             RunFailed: If the run does not end. The error lists the stuck operations.
@@ -637,8 +638,8 @@ class LevelRun:
 
 
 def is_serial(columns: OperationColumns) -> bool:
-    """Return whether every collective of a program depends on the one before."""
-    # For each operation, the number of collectives up to the last one before it.
+    """Return whether every collective of a program depends on the previous one."""
+    # For each operation, the number of collectives up to the last one that it needs.
     before: list[int] = []
     collectives = 0
     for row in range(len(columns)):
@@ -655,7 +656,7 @@ def is_serial(columns: OperationColumns) -> bool:
 
 
 def _repeated(rows: array[int], width: int, numbers: Sequence[int]) -> array[int]:
-    """Return the rows of a rank as rows of the ranks *numbers*, which do the same."""
+    """Repeat the rows of a rank for the ranks *numbers*, which do the same."""
     found = array("q")
     for at in range(0, len(rows), width):
         block = rows[at : at + width] * len(numbers)

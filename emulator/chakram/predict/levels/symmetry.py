@@ -1,14 +1,14 @@
 """Jobs whose ranks all do the same at the same times.
 
-Such a job is *folded*: the simulation of one rank is that of all ranks.  This is exact
+Such a job is *folded*: the simulation of one rank represents all ranks.  This is exact
 under these conditions:
 
-- All ranks have the same program, and all collectives are of all ranks.
+- All ranks have the same program, and all collectives include all ranks.
 - In each collective, position p sends the messages of position 0, with p added to all
   positions, and the sizes do not depend on p.
-- Each host has one rank.  All hosts are at one switch, by equal links.
+- Each host has one rank.  All hosts are attached to one switch by equal links.
 
-The shift of all ranks by one then changes neither the job nor the fabric.  Every
+Shifting all ranks by one position then changes neither the job nor the fabric.  Every
 message occupies a link for some time, so messages leave a host at different times, and
 enter the link to each host at different times.  Therefore no time depends on the order
 of simultaneous events.
@@ -26,7 +26,7 @@ from chakram.program.operations import RankProgram
 def is_symmetric(
     programs: Sequence[RankProgram], hosts: Sequence[int], network: LevelNetwork
 ) -> bool:
-    """Return whether all conditions hold but that of the messages' sizes.
+    """Return whether all conditions hold except the condition on message sizes.
 
     Args:
         programs: Programs of all ranks.
@@ -42,7 +42,7 @@ def is_symmetric(
 
 
 def _has_equal_links(network: LevelNetwork) -> bool:
-    """Return whether all hosts have equal links, with a rate."""
+    """Return whether all hosts have equal links with a limited rate."""
     links = network.links
     for direction in ("up", "down"):
         numbers = [getattr(host, direction) for host in network.hosts]

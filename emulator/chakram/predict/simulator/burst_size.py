@@ -33,13 +33,15 @@ _TOLERANCE = 20
 _MOST_PACKETS = 64
 
 _MORE_BURSTS = 2
-"""Bursts that a window must hold in addition to one per link: a whole burst leaves the
-sender, and a whole one is acknowledged."""
+"""Number of bursts that a window must hold in addition to one per link.
+
+One of these bursts leaves the sender, and the other one is acknowledged.
+"""
 
 _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 
 _BURSTS_TO_KMIN = 4
-"""Bursts that the smallest threshold of ECN marks must hold."""
+"""Number of bursts that must fit below the smallest ECN threshold."""
 
 _SAMPLED_POSITIONS = 16
 
@@ -51,7 +53,7 @@ class Traffic:
     Attributes:
         messages: Number of messages.
         packets: Number of packets, each sent once.
-        squares: Sum over all messages of their squared number of packets.
+        squares: Sum of the squared numbers of packets over all messages.
     """
 
     messages: int = 0
@@ -78,7 +80,7 @@ class Traffic:
 
 
 def coarse_burst(plan: Plan, topology: Topology, traffic: Traffic) -> int:
-    """Return the number of packets that cross a link as one, by size of the plan.
+    """Return the number of packets to simulate as one burst, by size of the plan.
 
     Args:
         plan: The plan.
@@ -87,7 +89,7 @@ def coarse_burst(plan: Plan, topology: Topology, traffic: Traffic) -> int:
     """
     transport = plan.agents[0].transport
     links = longest_path(topology)
-    # The window also holds packets that propagate, and those that await an ACK.
+    # The window also holds packets that propagate, and packets that await an ACK.
     round_trip_ns = 2 * links * max(link.delay_ns for link in topology.links)
     fastest_bps = max(topology.host_link(each).rate_bps or 0 for each in topology.hosts)
     busy_bytes = round_trip_ns * fastest_bps // _BIT_NS
@@ -99,7 +101,8 @@ def coarse_burst(plan: Plan, topology: Topology, traffic: Traffic) -> int:
     )
     kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
     if kmin_bytes:
-        # A burst enters a queue as a whole, so it must be small compared with these.
+        # A burst enters a queue as a whole, so it must be small compared with the ECN
+        # thresholds.
         limit = min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu)
         coarse = min(coarse, max(1, limit))
     return coarse
@@ -115,7 +118,8 @@ def burst_packets_for(traffic: Traffic, *, spare_packets: int, links: int) -> in
 
     Args:
         traffic: Traffic of all iterations.
-        spare_packets: Packets of a window beyond those that keep an idle path busy.
+        spare_packets: Number of packets in a window beyond those that keep an idle path
+            busy.
         links: Number of links on the longest path.
     """
     enough = -(-traffic.packets // BURSTS_TARGET)
@@ -138,7 +142,7 @@ def plan_traffic(plan: Plan, *, iterations: int, with_local: bool = True) -> Tra
 
 
 def groups_within_hosts(plan: Plan) -> set[tuple[str, str]]:
-    """Return job and name of the groups whose messages all stay within hosts."""
+    """Return the job and name of each group whose messages all stay within hosts."""
     local: set[tuple[str, str]] = set()
     crossing: set[tuple[str, str]] = set()
     for rank in plan.ranks():
@@ -233,8 +237,8 @@ def schedule_traffic(
 ) -> Traffic:
     """Return the approximate traffic of all ranks of a group in one collective.
 
-    For an all_to_all_v, *matrix* has the bytes between each pair of positions. Data
-    that is forwarded for other ranks is not counted.
+    For an all_to_all_v, *matrix* contains the bytes between each pair of positions.
+    Data that is forwarded for other ranks is not counted.
     """
     if matrix is None:
         return _collective(

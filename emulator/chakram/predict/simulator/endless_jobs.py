@@ -1,4 +1,4 @@
-"""Error for a background job that lets no virtual time pass, so that no job ends."""
+"""Error for a background job whose iterations take no virtual time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from chakram.foundation.errors import RunFailed
 __all__ = ["MOST_AT_ONCE", "endless_job"]
 
 MOST_AT_ONCE: Final = 1_000
-"""Iterations of a background job that may follow each other at one time."""
+"""Maximum number of iterations of a background job at the same virtual time."""
 
 
 def endless_job(job: str, rank: int) -> RunFailed:
-    """Return the error for a background job after ``MOST_AT_ONCE`` such iterations."""
+    """Return the error for a job after ``MOST_AT_ONCE`` iterations at the same time."""
     return RunFailed(
         "simulation",
         f"job {job} repeats until others end, but iterations of its rank {rank} take "

@@ -6,9 +6,9 @@ Most events cause another event after a fixed delay, such as a packet's serializ
 delay or a link's propagation delay. Events with the same fixed delay are created in
 order of time. Each event is appended to the first *run* whose last event is earlier,
 and runs are consumed from the front. The heap contains timers, and the events that fit
-no run: with eight runs, about 5 % if messages have many packets, but half if all have
-one packet. The earliest of these events are kept in a sorted window in front of the
-heap, so that upcoming events are known.
+no run. With eight runs, these are about 5 % of all events if messages have many
+packets, but half if every message has one packet. The earliest events of the heap are
+kept in a sorted window in front of it, so that upcoming events are known.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ NO_EVENT = (1 << 63) - 1
 _NO_EVENT = NO_EVENT
 _FIELDS = 3  # time, order and event of an entry
 _RUNS = 8
-# Hot code has the literals 3 and 8, which are faster.
+# Hot code contains the literals 3 and 8 instead, because literals are faster.
 _FIRST_ROOM = 64
-# Minimum number of entries in the window, if there are enough, and its capacity.
+# Minimum number of entries in the window if there are enough, and capacity of the
+# window.
 _WINDOW = 16
 _WINDOW_ROOM = 64
 
@@ -108,9 +109,10 @@ class Events:
         self._insert(time_ns, self._order, what, 0)
 
     def add_timer(self, time_ns: int, what: int) -> None:
-        """Add an event like ``add``, but to no run, because it may be far away.
+        """Add an event like ``add``, but not to a run.
 
-        A run takes no event that is earlier than its last one.
+        A timer may be far in the future. A run that contained such a timer could not
+        accept any earlier event.
         """
         self._order += 1
         self._insert(time_ns, self._order, what, _RUNS)

@@ -38,7 +38,7 @@ class FlowRoutes:
         endpoints: The sending and receiving ports, with all of their queue pairs.
         ports: Plans of the ports, in the same order.
         fabric: The fabric that connects the ports' hosts.
-        ecmp: Hash that its switches use to select a path.
+        ecmp: Hash that the switches use to select a path.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class FlowRoutes:
 
         Args:
             source: Index of the sending endpoint.
-            destination: Index among its destinations.
+            destination: Index among the destinations of the endpoint.
             source_port: UDP source port.
 
         Raises:
@@ -131,7 +131,7 @@ class FlowRoutes:
         return number
 
     def receiver(self, source: int, destination: int) -> int:
-        """Return the index of the endpoint that has a destination, or -1."""
+        """Return the index of the endpoint at a destination, or -1 if there is none."""
         return self._receivers[self._firsts[source] + destination]
 
     def node(self, endpoint: int) -> int:

@@ -99,7 +99,7 @@ class MessagePair:
     Attributes:
         message: Identifier of the message for the owner.
         size_bytes: Size of the payload.
-        first_ns: Time at which its first packet began to leave.
+        first_ns: Time at which the first packet of the message began to leave.
     """
 
     __slots__ = (

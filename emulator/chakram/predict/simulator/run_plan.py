@@ -206,7 +206,7 @@ def _result(
     packet_faults: int,
     burst_packets: int,
 ) -> SimulationResult:
-    """Return the records and counters of a simulation, as far as it went."""
+    """Return the records and counters of a simulation up to the current time."""
     sampler.finish(fabric.now_ns)
     records = RecordRows()
     for endpoint in endpoints:
@@ -366,7 +366,7 @@ class UnfinishedSimulation(RunFailed):
     """A simulated job cannot end.
 
     Attributes:
-        result: Records and counters until then.
+        result: Records and counters up to the end of the simulation.
     """
 
     def __init__(self, result: SimulationResult, found: str, hint: str = "") -> None:

@@ -148,7 +148,7 @@ class FabricSampler(Sampler):
         Sampler._count(self, _WEIGHT * rows)
 
     def finish(self, now_ns: int) -> None:
-        """Take the last sample of everything, which without bins is the only sample."""
+        """Take the last sample of everything. Without bins, it is the only sample."""
         self._now_ns = now_ns
         Sampler.finish(self, now_ns)
         self.links.take(now_ns)

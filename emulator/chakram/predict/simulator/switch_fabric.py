@@ -39,7 +39,7 @@ class SwitchFabric:
 
     Args:
         topology: Hosts, switches and links.
-        profile: Profile of its switches.
+        profile: Profile of the switches.
         ecn: Whether packets are ECN-capable. If not, no packet is marked.
         seed: Seed for ECN marks and random choices.
 

@@ -182,17 +182,17 @@ class Wires:
     # Prefetching.
 
     def _look_ahead(self) -> None:
-        """Prefetch the data of upcoming events in stages, with more for earlier events.
+        """Prefetch the data of upcoming events in stages.
 
-        Some data contains the address of other data. The former must be in the cache
-        before the next stage.
+        An event passes through all stages as its time approaches. Each stage uses
+        addresses in data that earlier stages prefetched.
         """
         self._foresee(0, self._events.ahead(12))
         self._foresee(1, self._events.ahead(8))
         self._foresee(2, self._events.ahead(4))
 
     def _foresee(self, stage: int, what: int) -> None:
-        """Prefetch the data of an event that is known at a stage, or nothing for -1."""
+        """Prefetch the data of an event for a stage. Do nothing if the event is -1."""
         kind = what & 7
         if what < 0 or kind > _FREE:
             return
@@ -261,7 +261,7 @@ class Wires:
         at = number * _LINK_FIELDS
         slot = self._links[at + _HEAD]
         if slot < 0 or packets.cells[slot + TIME] != self.now_ns:
-            return  # lost with the link
+            return  # the packet was lost with the link
         port = self._ports[number]
         peer = port.peer
         if self._links[at + _CUTS] and packets.cells[slot + ENTERED] > self.now_ns:

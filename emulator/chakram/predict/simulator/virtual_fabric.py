@@ -197,7 +197,7 @@ class VirtualFabric(Wires):
         Args:
             start_ns: Time at which all ranks start.
             hang_timeout_ns: Time without progress after which the run stops, even if
-                jobs in the background continue.
+                background jobs continue.
             report: Function called at intervals with the number of iterations that all
                 ranks have completed.
 
@@ -210,9 +210,10 @@ class VirtualFabric(Wires):
             for replay in endpoint.replays
             if replay.is_background
         ]
-        # Iterations of the jobs in the background when the current time began.
+        # Iterations of the background jobs when the current time began.
         since_ns, before = start_ns, [0] * len(background)
-        # Progress of the other jobs at its latest check, and the time of the next one.
+        # Progress of the other jobs at the latest check, and the time of the next
+        # check.
         progress, due_ns = -1, start_ns
         for index, endpoint in enumerate(self._endpoints):
             endpoint.arm(start_ns)
@@ -449,7 +450,7 @@ class VirtualFabric(Wires):
         self._kick(host)
 
     def _find_path(self, index: int, burst: Burst, key: int) -> int:
-        """Store the path of a burst, and return its place."""
+        """Store the path of a burst, and return the place of the path."""
         routes = self._routes
         flow = routes.find(index, burst.destination, burst.source_port)
         receiver = routes.receiver(index, burst.destination)
