@@ -115,7 +115,7 @@ class Finding:
             all of *previous* are removed.
         previous: Faults that the search found and removed before *suspect*.
         together_with: Other suspects that act jointly with *suspect*.  Only the removal
-            of all of them saves *after_previous*.
+            of *suspect* and all of these suspects saves *after_previous*.
         rivals: Other suspects that explain the run equally well.
     """
 
@@ -162,7 +162,7 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
     Faults are removed greedily: each step removes the fault that saves most.  The
     greedy steps stop when the next fault saves less than ``LEAST_SAVING``.  Then the
     remaining faults are removed together.  If this saves time, each fault that costs no
-    time is restored.  The other faults act jointly.
+    time is restored.  The faults that stay removed act jointly.
 
     Raises:
         ValueError: If the run without any removal has no time, or its time is unknown.

@@ -42,9 +42,9 @@ class PortCounters:
     """Port and packet counters of a whole run.
 
     Attributes:
-        links: Direction of a link that begins at an egress port, by port.
-        packets: Packets sent by all hosts.
-        wrong: Packets that arrived with a wrong checksum.
+        links: Link directions, by the egress port where each direction begins.
+        packets: Number of packets sent by all hosts.
+        wrong: Number of packets that arrived with a wrong checksum.
         uncounted: Switches with traffic on links that no switch counted.
     """
 

@@ -14,7 +14,8 @@ from the latest end back to a start.
 
 The path consists of pieces without gaps.  Each piece has a *part*, the category of its
 time, for example computation or waiting in a queue.  In virtual time, all parts are
-known to the nanosecond, and the pieces add up to exactly the iteration.
+known to the nanosecond, and the times of all pieces add up exactly to the iteration
+time.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ class Verdict:
 
     Attributes:
         rule: Name of the rule.
-        subject: The member that the rule was applied to.  Empty for the whole run.
+        subject: Member of the list that the rule was applied to.  Empty for the whole
+            run.
         holds: Whether the rule holds, or None if a required value is unknown.
         values: The values that the rule used, as text.
     """

@@ -34,7 +34,7 @@ def answer_lines(
 
     Args:
         summary: Summary of the run.
-        why: Where the run spent its time, or None if that is unknown.
+        why: Breakdown of the run's time, or None if it is unknown.
         written: Sentences about files that were written.
     """
     lines = [
@@ -50,7 +50,7 @@ def generator_doubt(why: Why, verdict: Verdict | None = None) -> str | None:
     """Return a warning if a run says little about the network, or None.
 
     Args:
-        why: Where the run spent its time.
+        why: Breakdown of the run's time.
         verdict: Tested causes of the run, if any.
     """
     share, distorted = why.generator_share, why.distorted_share

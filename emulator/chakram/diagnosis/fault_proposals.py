@@ -100,7 +100,7 @@ class Proposals:
     """Faults that the records of a run suggest.
 
     Attributes:
-        links: Direction of a link that begins at an egress port, by port.
+        links: Link directions, by the egress port where each direction begins.
         counters: Counters of the ports in *links*.
 
     Args:
@@ -296,7 +296,7 @@ class Proposals:
             transport = plan.agents[0].transport
             if not transport.window_bytes:
                 return 0
-            # In flight may be data of one end, and ACKs for data of the other end.
+            # Data of one end, and ACKs for data of the other end, may be in flight.
             lost -= 2 * ceil(transport.window_bytes / transport.path_mtu)
         return max(0, lost)
 
@@ -361,7 +361,7 @@ class Proposals:
         )
 
     def _ends(self, ports: Iterable[str]) -> list[str]:
-        """Return the first of *ports*, each followed by the opposite port of its link.
+        """Return the first few *ports*, each followed by the opposite port of its link.
 
         A fault of the opposite port may delay or lose the acknowledgments of the data.
         """

@@ -93,8 +93,8 @@ def merged(
     """Return the faults, with those that blame all hosts merged into one.
 
     If one host was much later than the others, or delayed the critical paths much more,
-    that host is named instead, and all hosts become a rival.  This does not apply if
-    another fault already names the host.
+    the merged fault names that host.  The fault that blames all hosts then becomes a
+    rival.  This does not apply if another fault already names the host.
 
     Args:
         found: The faults.

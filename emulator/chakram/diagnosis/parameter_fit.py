@@ -28,7 +28,7 @@ class ParameterFit:
 
     Args:
         runs: Measurements and simulations of the run.
-        links: Direction of a link that begins at an egress port, by port.
+        links: Link directions, by the egress port where each direction begins.
         dilation: Factor by which the run stretched time.
     """
 

@@ -70,10 +70,10 @@ class RemovalTimer:
     """Timer of simulations of a run without some of its suspects.
 
     If all iterations are alike, the timer simulates only the first measured iteration
-    until a suspect is confirmed.  *limit* is the number of iterations to simulate, if
-    not all.  If *averages* is set, times are means over ``SEEDS`` seeds, because the
-    random numbers of the run are unknown.  If *budget* is used up, the timer tests no
-    further suspect and simulates no unnecessary seed.
+    until a suspect is confirmed.  *limit* is the number of iterations to simulate, or
+    None for all.  If *averages* is set, times are means over ``SEEDS`` seeds, because
+    the random numbers of the run are unknown.  If *budget* is used up, the timer tests
+    no further suspect and simulates no unnecessary seed.
     """
 
     def __init__(

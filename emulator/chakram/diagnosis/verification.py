@@ -137,7 +137,7 @@ def _recorded_limit(
     """Return the iterations of an incomplete run to simulate, and those to compare.
 
     The first value is the number of recorded iterations of each job.  The second value
-    contains job and number of all iterations that ended before the last recorded
+    contains the job and number of each iteration that ended before the last recorded
     iteration of every incomplete job.  In the run, but not in the simulation, packets
     of an unrecorded iteration may have delayed later iterations.
     """

@@ -49,8 +49,8 @@ def ceiling_ns(
     For an all_to_all_v, *matrix* contains the bytes between each pair of positions.
 
     Returns:
-        The time in nanoseconds. None if there is no bound: no bytes, ports without a
-        rate limit, or all ranks on one port or host.
+        The time in nanoseconds. None if there is no bound, because no bytes cross
+        ports, ports have no rate limit, or all ranks are on one port or host.
     """
     host_of = _hosts(fabric)
     hosts = [host_of[fabric.port_of[rank]] for rank in ranks]

@@ -2,7 +2,7 @@
 
 Every agent keeps histograms of loop delays, pacing errors and round-trip times.  Each
 bucket is twice as wide as the previous one.  Only the bucket of a percentile is known,
-so its upper bound is used.
+so the upper bound of that bucket is used.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def time_bounds(counts: Sequence[int]) -> TimeBounds:
 
 
 def median_ns(counts: Sequence[int]) -> float | None:
-    """Return the median of a histogram, interpolated, or None if it is empty.
+    """Return the interpolated median of a histogram, or None if it is empty.
 
     Args:
         counts: Counts by bucket, with the bounds ``FCT_BUCKET_BOUNDS_NS``.

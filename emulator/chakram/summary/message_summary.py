@@ -93,7 +93,7 @@ class MessageTransport:
     """Transport settings of messages, and their ports.
 
     ``path_mtu``, ``verb`` and ``overhead_bytes`` are as in ``chakram.plan.wire_cost``.
-    Keys of ``ports`` are job and rank.  ``within_hosts`` has each job, source and
+    Keys of ``ports`` are job and rank.  ``within_hosts`` contains each job, source and
     destination whose messages stay within a host.  ``window_bytes`` and
     ``burst_packets`` are 0 if unknown.  ``least_rate_bps`` is 0 if congestion control
     has no minimum rate.  ``has_fixed_rate`` means that congestion control always paces

@@ -30,9 +30,9 @@ alone, % of alone
 deviation
     Measured time divided by predicted time, minus 1.  If paths are unknown, several
     random draws of paths give a range of predicted times.  The deviation is 0 within
-    the range, and relative to the nearer end outside it.  Barriers have no deviation
-    and no shares.  Their empty packets take longer at hosts than in the network, and
-    the model does not cover hosts.
+    the range.  Outside the range, it is relative to the nearer end.  Barriers have no
+    deviation and no shares.  Their empty packets take longer at hosts than in the
+    network, and the model does not cover hosts.
 completion times
     Nearest-rank percentiles over the row's flows in measured iterations.
 
@@ -131,7 +131,7 @@ class RunFacts:
     nics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def nic_counters(self) -> list[tuple[str, str]]:
-        """Return the device and the counters of each NIC that are not 0, as text."""
+        """Return the device and the nonzero counters of each NIC, as text."""
         found = []
         for port, each in self.nics.items():
             counters = each.get("counters")
@@ -307,7 +307,7 @@ class Summary:
 
     Attributes:
         banners: Warnings that precede all numbers, most important first.
-        rows: Rows by job, collective, group size and size.
+        rows: Rows of the results table, by job, collective, group size and size.
         average_busbw: Mean busbw over the rows, as in nccl-tests, or None if there are
             no rows with a busbw.
         generator_bound: Number of generator-bound collectives, out of ``verdicts``.

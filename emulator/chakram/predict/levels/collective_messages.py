@@ -2,7 +2,7 @@
 
 Most schedules *rotate*: position p sends the messages of position 0, with p added to
 all positions and chunks. One position then represents all positions. The two million
-messages of a ring of a thousand ranks take two thousand rows.
+messages of a thousand-rank ring take two thousand rows.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MessageColumns:
 
 
 ReducedBytes = Callable[["Transfer", int], int]
-"""Function from a transfer and its size to the number of bytes that are added."""
+"""Function that maps a transfer and its size to the number of added bytes."""
 
 
 def whole_message(transfer: Transfer, size_bytes: int) -> int:

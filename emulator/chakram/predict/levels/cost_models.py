@@ -1,7 +1,7 @@
 """Cost models of other simulators at the message level.
 
 These models follow ASTRA-sim's analytical networks. In the *congestion-aware* network,
-every directed link is a queue. A message of s bytes occupies it for floor(s /
+every directed link is a queue. A message of s bytes occupies the link for floor(s /
 bandwidth). It reaches the next node after floor(latency + s / bandwidth) and is queued
 there as a whole. In the *congestion-unaware* network, a message takes floor(hops x
 latency + s / bandwidth), regardless of other messages. Sizes do not include headers.

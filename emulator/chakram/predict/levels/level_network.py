@@ -37,7 +37,7 @@ class LevelLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """Attachment of a host: its router, and the links to it and back.
+    """Attachment of a host: its router, and the links to and from the router.
 
     There are no links if the host is the router.
     """
@@ -92,8 +92,9 @@ class LevelNetwork:
     def next_links(self, destination: int) -> list[tuple[int, ...]]:
         """Return each router's next links on shortest paths to router *destination*.
 
-        Several next links have equal cost, and are in the order of ``leaving``.
-        At the destination, and at routers that cannot reach it, the tuple is empty.
+        If there are several next links, they have equal cost and the order of
+        ``leaving``. At the destination, and at routers that cannot reach it, the tuple
+        is empty.
         """
         distance = self._distances(destination)
         return [
@@ -134,7 +135,7 @@ class LevelNetwork:
         return distance
 
     def path(self, source: int, destination: int) -> tuple[int, ...]:
-        """Return the links from host to host, on the first of equal-cost paths.
+        """Return the links between two hosts, on the first of the equal-cost paths.
 
         Raises:
             FabricError: If there is no path.

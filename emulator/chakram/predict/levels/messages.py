@@ -94,7 +94,7 @@ _POSITION = row_offsets.POSITION
 _PEER = row_offsets.PEER
 
 _STEPPED_MESSAGES = 1 << 26
-"""Number of messages of a ring between two reports: about a fifth of a second."""
+"""Number of ring messages between two reports, about a fifth of a second apart."""
 
 # Numbers of events in advance at which parts of an event's data are prefetched.
 _FAR = 12
@@ -152,7 +152,7 @@ class MessageLevel(Traffic):
             self._hosts[row + _ROUTER] = host.router
             self._hosts[row + _UP] = _NONE if host.up is None else host.up
             self._hosts[row + _DOWN] = _NONE if host.down is None else host.down
-        # Whether hosts may be routers: links to them end at a router.
+        # Whether hosts may be routers. Links to such hosts end at a router.
         self._is_routed_by_hosts = any(host.down is None for host in network.hosts)
         # For each destination router, the start of its rows in _hops. Each router has a
         # row with the index of its first next link and the number of next links.
@@ -173,7 +173,7 @@ class MessageLevel(Traffic):
         self._distances = array("q", bytes(8 * room))
         self._reached = array("q", bytes(8 * room))
         self._paths: dict[tuple[int, int, int], int] = {}
-        # Rings in steps, by the share of position 0.
+        # Rings that are simulated in steps, by the share of position 0.
         self._rings: dict[int, RingSteps] = {}
         # Messages on dedicated paths, by source, target and size class.
         self._crossed: dict[tuple[int, int, int], int] = {}
@@ -365,7 +365,7 @@ class MessageLevel(Traffic):
         return self._hops[first]
 
     def path(self, source: int, target: int) -> list[int]:
-        """Return the links from a host to another one."""
+        """Return the links from one host to another."""
         link = self._hosts[source * _WHERE + _UP]
         router = self._hosts[source * _WHERE + _ROUTER]
         if link == _NONE:
@@ -501,7 +501,7 @@ class MessageLevel(Traffic):
         first one gets a row. Each row creates the next one when it leaves the link.
 
         Returns:
-            The next send.
+            Index of the next send after the posted ones.
         """
         row = share * _SHARE
         host = self._shares[row + _HOST]

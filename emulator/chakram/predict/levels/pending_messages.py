@@ -396,7 +396,7 @@ class Traffic(Kinds):
         """Send a message now, and perhaps some of the following ones up to *last*.
 
         Returns:
-            The next send.
+            Index of the next send after the posted ones.
         """
         self._post(share, send, cause)
         return send + 1
