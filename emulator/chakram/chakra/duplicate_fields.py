@@ -87,7 +87,7 @@ def refuse_repeats_in_node(body: bytes, where: str) -> None:
     nodes and of PyTorch's communication records are checked.
 
     Raises:
-        TraceError: At *where*.
+        TraceError: At *where*, if there is such a field.
     """
     _refuse(body, where, _NODE, attributes=10, inputs=8)
 
@@ -96,7 +96,7 @@ def refuse_repeats_in_metadata(body: bytes, where: str) -> None:
     """Refuse metadata in which a field occurs twice with different values.
 
     Raises:
-        TraceError: At *where*.
+        TraceError: At *where*, if there is such a field.
     """
     _refuse(body, where, _METADATA, attributes=2, inputs=None)
 

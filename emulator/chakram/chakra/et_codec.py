@@ -79,7 +79,7 @@ class CollectiveType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """The first record of a file."""
+    """Schema version and attributes in the metadata record of a file."""
 
     version: str = ""
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def attribute_values(
     where: str,
     wanted: Container[str] | None = None,
 ) -> dict[str, AttributeValue]:
-    """Return attribute values by name, from any field of the oneof.
+    """Return the values of attributes by name, from any oneof field.
 
     Producers store the same attribute in different oneof fields, and an unset field
     reads as 0. So only the field that is set counts. The result omits attributes
@@ -166,13 +166,13 @@ def _parsed(
     found: str,
     hint: str = "the file is damaged here, or it is not a Chakra trace",
 ) -> _Message:
-    """Return *message*, parsed from *body*."""
+    """Parse *body* into *message* and return the message."""
     try:
         message.ParseFromString(body)
     except DecodeError as error:
         raise GarbageTrace(where, found.format(len(body)), hint) from error
     # Serializing the message writes every field once. So a record can have repeated
-    # fields only if it differs from the result.
+    # fields only if it differs from the serialized message.
     if message.SerializeToString() != body:
         is_node = isinstance(message, et_pb2.Node)
         refuse = refuse_repeats_in_node if is_node else refuse_repeats_in_metadata
@@ -240,7 +240,7 @@ def _encode_json(
 
 
 def _unknown_members(members: Mapping[str, Any], schema: Descriptor) -> Iterator[str]:
-    """Yield the members of a JSON mapping, and of its parts, that the schema lacks."""
+    """Yield a description of each member, even if nested, that the schema lacks."""
     for name, value in members.items():
         field = schema.fields_by_name.get(name)
         field = field or schema.fields_by_camelcase_name.get(name)
@@ -264,8 +264,8 @@ def metadata_json(body: bytes, where: str) -> tuple[str, list[str]]:
 def node_json(body: bytes, where: str) -> tuple[str, list[str]]:
     """Return a node record as JSON, and the fields that JSON cannot represent.
 
-    The format is protobuf's JSON mapping, as written by chakra_jsonizer: 64-bit
-    integers as strings, enums by name, default values omitted.
+    The format is protobuf's JSON mapping, as written by chakra_jsonizer. It has 64-bit
+    integers as strings and enums by name, and omits default values.
 
     Raises:
         GarbageTrace: At *where*, if *body* is not a node.
@@ -316,8 +316,8 @@ def encode_node(
     """Return the bytes of a node record.
 
     Values go to the oneof fields that the reference tools use: bool, int64, double,
-    string and bytes, or lists of these. Ranks and tags of messages go to int32, sizes
-    and operation counts to uint64.
+    string and bytes, or lists of these. Message ranks and tags go to int32 fields.
+    Sizes and operation counts go to uint64 fields.
     """
     message = et_pb2.Node(
         id=node_id,
@@ -347,7 +347,7 @@ def _attribute_field(name: str, value: AttributeValue) -> bytes:
     return node.SerializeToString(deterministic=True)
 
 
-# Typed, because 1 and True compare equal but are different attributes.
+# The cache is typed, because 1 and True compare equal but are encoded differently.
 _known_attribute_field = lru_cache(maxsize=4096, typed=True)(_attribute_field)
 
 

@@ -81,8 +81,8 @@ class WarningLog:
     """The warnings about the file of one rank.
 
     Args:
-        rank: The rank.
-        uncorrected: Kinds to refuse instead of correcting them.
+        rank: Rank whose file the warnings are about.
+        uncorrected: Kinds that raise an error instead of being corrected.
     """
 
     rank: int
@@ -102,8 +102,8 @@ class WarningLog:
         """Record *count* occurrences of a warning.
 
         Args:
-            kind: The kind.
-            where: The location.
+            kind: Name of the rule that explains the warning.
+            where: Location of the finding, as text.
             found: Description of the finding.
             count: Number of occurrences.
             hint: What to do, if that differs from the rule's remedy.
@@ -113,10 +113,10 @@ class WarningLog:
             self._first[kind] = TraceWarning(kind, self.rank, where, found, hint=hint)
 
     def correct(self, kind: WarningKind, where: str, found: str) -> None:
-        """Record that something was corrected.
+        """Record that the reader corrected a deviation in the trace.
 
         Raises:
-            TraceError: If this kind must not be corrected.
+            TraceError: If *kind* is in ``uncorrected``.
         """
         if kind in self.uncorrected:
             raise TraceError(

@@ -46,7 +46,7 @@ def bridge(graph: TraceGraph, kept: Sequence[int]) -> Bridged:
     There are at most as many joins as removed nodes.
 
     Args:
-        graph: The graph.
+        graph: The graph of one rank.
         kept: By position, whether the node is kept.
 
     Raises:
@@ -56,7 +56,7 @@ def bridge(graph: TraceGraph, kept: Sequence[int]) -> Bridged:
     dependents = _dependents(graph, kept, order)
     place = {position: number for number, position in enumerate(order)}
     left: dict[int, Sequence[int]] = {}
-    # By position: the dependencies that replace a dependency on the node.
+    # For each node by position, what replaces a dependency on the node.
     stands_for: list[Sequence[int]] = [()] * len(graph)
     for position in order:
         if not kept[position] and not dependents[position]:

@@ -127,7 +127,7 @@ class Cut:
     ) -> None:
         """Select the ranks and nodes to keep.
 
-        *in_host_order* tells that the set was read from host traces, in which ids
+        *in_host_order* is true if the set was read from host traces, in which ids
         determine steps.
 
         Raises:

@@ -110,7 +110,7 @@ def write_cut(
         groups = {
             cut.renamed.get(name, name): members
             for name, members in cut.groups.items()
-            # Collectives of groups of one rank stay if no ranks are removed.
+            # Collectives in groups of one rank remain if no ranks are removed.
             if name != WORLD and (len(members) > 1 or len(cut.ranks) == traces.nranks)
         }
         described = _described(cut, groups, traces, options)
@@ -165,7 +165,7 @@ def _described(
     traces: TraceSet,
     options: CutOptions,
 ) -> list[GroupDescription]:
-    """Return the written groups whose purposes are known, unless they are anonymous."""
+    """Return the written groups with known purposes, or none if names are anonymous."""
     if options.anonymise:
         return []
     return [

@@ -1,12 +1,12 @@
-"""Selection of the nodes that belong to one step of PyTorch's profiler.
+"""Selection of the nodes in one step of the PyTorch profiler.
 
 The profiler marks every step with a node ``ProfilerStep#N``. Nodes that start during a
 step belong to it. Nothing else in a trace shows where an iteration ends: a repeating
 structure can also be a layer or a micro-batch.
 
 In host traces, ids ascend in the order in which the host started operations. So the
-ids from that of a marker to that of the next one belong to its step, even if kernels
-start later, and without a profile.
+nodes with ids from one marker up to the next belong to the step of the first marker.
+This holds without a profile, and even if kernels start later.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def nodes_of_step(
 ) -> bytearray:
     """Return, by position, whether a node belongs to a step.
 
-    A step ends when the next step starts. The last step lasts as long as its marker, or
-    to the end of a host trace.
+    A step ends when the next step starts. The last step ends with its marker, or at the
+    end of a host trace.
 
     Args:
         graph: The trace of one rank.
@@ -69,7 +69,7 @@ def nodes_of_step(
 
 
 def _by_ids(graph: TraceGraph, markers: dict[int, int], step: int) -> bytearray:
-    """Return the nodes with ids from that of the marker to that of the next marker."""
+    """Return which nodes have ids from the step's marker up to the next marker."""
     first = graph.node_id(markers[step])
     others = map(graph.node_id, markers.values())
     last = min((each for each in others if each > first), default=None)

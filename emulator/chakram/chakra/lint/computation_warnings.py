@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _LEAST_EQUAL = 16
-"""Smallest number of computations per rank whose equal times cannot be chance."""
+"""Number of computations in one rank from which equal times cannot be chance."""
 
 _SHORTEST_NS = 1_000
 """The shortest duration that the schema can express. It is common in small models."""
@@ -96,11 +96,11 @@ def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
 
 
 def _collectives(graph: TraceGraph) -> tuple[int, int | None, bool]:
-    """Count collectives except barriers, and return also the first one.
+    """Count the collectives except barriers, and find the first of them.
 
     Returns:
-        The number, the position of the first one or None, and whether the rank only
-        reduces gradients.
+        The number of collectives, the position of the first one or None, and whether
+        all communication of the rank can be the reduction of gradients.
     """
     positions = graph.communication()
     ops = [(graph.op(each), each) for each in positions]
@@ -182,7 +182,8 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
             "communication does",
             computations,
         )
-    # Computations with equal operation counts may well take equal times.
+    # Equal times are plausible if all computations have the same nonzero operation
+    # count.
     if (
         len(durations_ns) == 1
         and (len(operations) > 1 or operations == {0})
@@ -200,7 +201,12 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
 
 
 class _Costs(NamedTuple):
-    """What the computations of a rank state: their number, and the first."""
+    """Computations of one rank, and whether they state their costs.
+
+    ``first`` and ``first_stated`` are positions. ``stated`` counts the computations
+    with a duration. ``is_estimated`` is true if any computation has operations or a
+    tensor size.
+    """
 
     communicates: bool
     number: int

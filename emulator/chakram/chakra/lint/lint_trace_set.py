@@ -1,7 +1,7 @@
 """All findings about a trace set as one list, for ``chakram trace lint``.
 
-A file that cannot be read is a finding too. The other files of the set are still
-checked.
+A file that cannot be read is a finding too. In that case, the other files of the set
+are only checked for read errors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Finding:
 
     Attributes:
         rule: Name of the rule.
-        severity: The severity.
+        severity: Whether it is a problem, a warning or a correction.
         rank: The rank, or None if the finding is not about a single rank.
         node: Id of the node, or None if the finding is not about a node.
         offset: Byte offset in the (decompressed) file, or None.
@@ -113,13 +113,14 @@ def lint_trace_set(
     """Return all findings about a trace set.
 
     Args:
-        path: The set.
+        path: Folder, archive, prefix, pattern or file that names the set.
         comm_groups: The group file, if it is not next to the traces.
         kineto: The profiles, if they are not next to the traces.
         options: Reader options. Data dependencies on missing nodes are problems, unless
-            the options say to drop them.
+            ``drop_missing_dependencies`` is set.
         on_rank: Called with (ranks read, total ranks) after every file.
-        workers: Processes that read files, in parallel. None: read all of them here.
+        workers: Processes that read files in parallel. If None, this process reads
+            them.
     """
     options = options or ReadOptions()
     # Drop missing dependencies while reading. Otherwise the first one would hide all
@@ -159,7 +160,7 @@ def _findings(traces: TraceSet, missing: Severity) -> list[Finding]:
         findings.append(_finding(NOTE_RULE, where, found))
     findings += map(_of_remark, problems)
     if any(each.severity is Severity.PROBLEM for each in findings):
-        # Warnings concern misleading replay results, but this set cannot be replayed.
+        # Omit warnings: they concern replay results, but this set cannot be replayed.
         return findings
     return [*findings, *map(_of_remark, warnings_of(traces))]
 
@@ -193,7 +194,7 @@ def _unreadable(
     error: TraceError,
     options: ReadOptions,
 ) -> list[Finding]:
-    """Return the errors that prevent reading: *error* and those of other files."""
+    """Return findings for *error* and for the read errors of other files."""
     found = {error.where: _of_error(error)}
     try:
         with (
@@ -230,7 +231,7 @@ def _finding(
     severity: Severity | None = None,
     count: int = 1,
 ) -> Finding:
-    """Return a finding at the location named in *where*, or else in *found*."""
+    """Return a finding. Its location is parsed from *where*, or else from *found*."""
     place = _PLACE.search(where) or _PLACE.search(found)
     offset, its_rank, node = (
         (None, None, None) if place is None else map(_number, place.groups())

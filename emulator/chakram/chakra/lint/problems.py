@@ -58,7 +58,7 @@ def check_trace_set(
 
     Args:
         graphs: The traces of all ranks.
-        groups: The process groups.
+        groups: The process groups by name.
         least_ranks: See ``TraceSet``.
     """
     problems = list(_missing_ranks(graphs, least_ranks or {}))
@@ -100,7 +100,7 @@ def check_trace_set(
 def check_across_ranks(
     graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
 ) -> tuple[list[TraceWarning], tuple[str, ...]]:
-    """Return disagreements between ranks, and warnings about how they were matched.
+    """Return disagreements between ranks, and warnings about matching their nodes.
 
     The traces must have passed ``check_trace_set``.
     """
@@ -178,7 +178,7 @@ def _missing_ranks(
 
 
 def _uses(graph: TraceGraph) -> tuple[list[int], list[int]]:
-    """Return the first node of every group, and the nodes that each rank must check."""
+    """Return the first node of every group, and the nodes to check in each rank."""
     positions = graph.communication()
     firsts = {graph.group_number(each): each for each in reversed(positions)}
     others = [each for each in positions if _may_be_wrong(graph, each)]
@@ -186,7 +186,7 @@ def _uses(graph: TraceGraph) -> tuple[list[int], list[int]]:
 
 
 def _may_be_wrong(graph: TraceGraph, position: int) -> bool:
-    """Return whether a communication node in a proper group may have a problem."""
+    """Return whether a communication node may have a problem other than its group."""
     is_collective = graph.kind(position) is NodeKind.COLLECTIVE
     return not is_collective or graph.comm_bytes(position) < 0
 
@@ -198,8 +198,9 @@ def _is_member(rank: int, group: ProcessGroup | None) -> bool:
 def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[TraceWarning]:
     """Yield a problem if a set without communication contains PyTorch's CPU transfers.
 
-    chakra_converter creates communication nodes only for GPU kernels. A run with gloo
-    has no such nodes, and its other nodes do not state their process groups.
+    chakra_converter creates communication nodes only for GPU kernels. A set converted
+    from a gloo run has no such nodes, and its other nodes do not state their process
+    groups.
     """
     for rank in sorted(graphs):
         graph = graphs[rank]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 LARGE_BYTES: Final = 64 * 2**30
-"""Smallest implausible buffer size. GPUs have 80 to 288 GB, shared with the model."""
+"""Smallest implausible buffer size. The 80 to 288 GB of a GPU also hold the model."""
 
 DAY_BYTES: Final = 400 * 10**9 // 8 * 86_400
 """Bytes that a port of 400 Gbit/s sends in a day. Real iterations take seconds."""
@@ -39,7 +39,7 @@ _STEPS: Final = 1_000_000
 _SHOWN = 5
 
 _Alike: TypeAlias = tuple[NodeKind, int | None, int, str | None]
-"""What messages share that match in order: direction, other rank, tag and group."""
+"""Key of messages that match in order: direction, other rank, tag and group."""
 
 _TEXT_NAME: Final = re.compile(
     r"COMM_COLL_NODE_(?P<layer>.+?)(?P<input>_IG_COMM_)?_[A-Z]+"
@@ -75,13 +75,14 @@ class _OwnTraffic(NamedTuple):
     """Communication of one rank.
 
     Attributes:
-        nodes: Number of nodes.
-        firsts: First collective of every group.
-        rootless: First collective without a root, and their number, of every group.
+        nodes: Number of communication nodes.
+        firsts: Position of the first collective of every group.
+        rootless: For every group, the position of the first rooted collective that
+            states no root, and the number of such collectives.
         messages: Positions of all messages.
         large: Positions and bytes of implausible buffers.
         empty: Positions of collectives that move nothing.
-        total_bytes: Sum of all sizes.
+        total_bytes: Sum of the sizes of all collectives and messages.
     """
 
     nodes: int
@@ -102,10 +103,10 @@ class _Traffic:
         self._graphs = graphs
         self._groups = groups
         self._uneven = any(graph.has_splits for graph in graphs.values())
-        # By group in use: its first collective.
+        # The first collective of each group in use.
         self._used: dict[str, tuple[TraceGraph, int]] = {}
-        # By group: the first collective without a root, and the highest number of such
-        # collectives in any rank.
+        # For each group: the first rooted collective that states no root, and the
+        # maximum number of such collectives in one rank.
         self._rootless: dict[str, tuple[TraceGraph, int]] = {}
         self._most_rootless: dict[str, int] = {}
         self._nodes = 0
@@ -165,7 +166,10 @@ class _Traffic:
         yield from _ambiguous(graph, messages)
 
     def _own(self, graph: TraceGraph) -> _OwnTraffic:
-        """Return what ranks share whose graphs and groups have one shape and size."""
+        """Return the communication of one rank.
+
+        Ranks with equal graph shapes and equal group sizes share the result.
+        """
         positions = graph.communication()
         large: list[tuple[int, int]] = []
         empty: list[int] = []
@@ -287,7 +291,7 @@ class _Traffic:
     def _large(
         self, graph: TraceGraph, large: Sequence[tuple[int, int]]
     ) -> TraceWarning:
-        """Return the warning about buffers, given their positions and sizes."""
+        """Return the warning about implausible buffers, given positions and sizes."""
         position, size_bytes = large[0]
         what = graph.op(position) or "a message"
         size = about_size(size_bytes)

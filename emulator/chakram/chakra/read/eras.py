@@ -93,7 +93,7 @@ def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
     """Return the schema era that a node record indicates.
 
     Args:
-        body: The record.
+        body: The bytes of the record.
         has_metadata: Whether the file starts with a metadata record that is not empty.
             In such a file, explicit zeros and unpacked lists are unusual but valid.
     """
@@ -109,7 +109,7 @@ def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
             elif 12 <= number <= 20 and wire_type == VARINT and not has_metadata:
                 return NodeEra.FIRST
             elif number == _FIELD_INVOLVED and not has_metadata:
-                # Involved dimensions: handled above if unpacked, here if packed.
+                # Packed involved dimensions. The branch above handles unpacked ones.
                 return NodeEra.FIRST
             elif number in (6, 7) and wire_type == LENGTH_DELIMITED:
                 # Shapes and types of inputs. Today these fields are times.
@@ -179,7 +179,7 @@ _JSONIZER: Final = re.compile(
     rb'|dataDeps|startTimeMicros|durationMicros|inputs|outputs)"\s*:)'
 )
 _HOST_KEY: Final = re.compile(rb'"(attrs|rf_id|input_types|exclusive_dur)"\s*:')
-"""Pattern of keys of nodes that only PyTorch's traces have."""
+"""Pattern of the node keys that only PyTorch traces have."""
 
 _LINKED_KEYS: Final = (b'"inclusive_dur"', b'"exclusive_dur"', b'"inter_thread_dep"')
 

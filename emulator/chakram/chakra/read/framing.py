@@ -1,4 +1,4 @@
-"""Framing of records: a length as base-128 varint, followed by that many bytes.
+"""Framing of records: a length as a base-128 varint, followed by that many bytes.
 
 A file consists only of such records. It has no magic number, record count or end
 marker. Therefore a reader must distinguish four outcomes:
@@ -20,10 +20,13 @@ from collections.abc import Callable, Iterable, Iterator
 from chakram.foundation.errors import GarbageTrace, OversizedRecord, TruncatedTrace
 
 DEFAULT_RECORD_LIMIT_BYTES = 64 * 2**20
-"""Default limit of a record. The largest known record, an embedded input: 28 KiB."""
+"""Default length limit of a record. The largest known record has 28 KiB.
+
+That record is an embedded input.
+"""
 
 _MAX_VARINT_BYTES = 5
-"""Bytes of a 32-bit varint. Chakra's own readers and writers use 32-bit lengths."""
+"""Maximum bytes of a 32-bit varint. Chakra's readers and writers use 32-bit lengths."""
 
 
 def read_records(
@@ -39,7 +42,7 @@ def read_records(
     chunk are in memory.
 
     Args:
-        chunks: The bytes.
+        chunks: The bytes of the file.
         source: Name of the file, for error messages.
         limit_bytes: Maximum length of a body.
         take_first: Called with a buffer, the index at which a record begins, and the

@@ -1,4 +1,4 @@
-"""Process groups in traces: in a JSON file, in a dedicated node, or in attributes.
+"""Process groups of traces, defined in a JSON file, a dedicated node or attributes.
 
 A numeric name may be written ``4`` or ``4.0``. Both are normalized to ``4``. Group
 ``0`` or an empty name means all ranks, unless a group file defines group ``0``. The
@@ -38,13 +38,16 @@ _INIT_HINT = "use a list with one JSON text, as PyTorch writes it"
 
 _RANKS_KEY = '"ranks": ['
 _SHORT_LIST = 32
-"""Characters of a list that is not worth a cache."""
+"""Lists of ranks with up to this many characters are too short to cache."""
 
 _LONG_LIST = 1 << 20
-"""Characters of a list that would fill a cache; 65,536 ranks have half as many."""
+"""Lists with this many characters or more are too long to cache.
+
+A list of 65,536 ranks has about half as many characters.
+"""
 
 _LONGEST_BRIEF = 256
-"""Maximum number of characters of a list of ranks in the name of a group."""
+"""Maximum number of characters for the list of ranks in a group name."""
 
 _NO_LITERAL = (ValueError, SyntaxError, RecursionError, MemoryError)
 _NO_PURPOSES = ("undefined", "default_pg")
@@ -56,11 +59,12 @@ ALL_RANKS_NAMES = frozenset({"", "0"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialGroup:
-    """One group of a ``process_group:init`` node.
+    """A process group that a PyTorch node or Chakram's metadata describes.
 
     Attributes:
-        name: The name.
-        ranks: The members. Empty means all ranks of the job.
+        name: Normalized name of the group.
+        ranks: The members. Empty means all ranks of the job, or unknown members (see
+            ``even_ranks``).
         size: Number of members.
         pointer: The value that identifies the group in operations of schema 1.0.2.
         purpose: The purpose, as described by the creator of the group.
@@ -222,7 +226,7 @@ def _read_groups(text: str, where: str) -> list[InitialGroup]:
 
 
 class _RankList(NamedTuple):
-    """The members of a group, and the least number of ranks that they imply."""
+    """The members of a group, and the minimum number of ranks in the job."""
 
     members: tuple[int, ...]
     least_ranks: int
@@ -255,7 +259,10 @@ def _set_aside(text: str) -> tuple[str, dict[int, _RankList]]:
 
 @lru_cache(maxsize=256)
 def _rank_list(text: str) -> _RankList | None:
-    """Return the ranks in a list; None if it is invalid, which others report."""
+    """Return the ranks in a list, or None if the list is empty or invalid.
+
+    The caller leaves such a list in the JSON text, so that ``_read_groups`` checks it.
+    """
     try:
         members = _ranks(json.loads(text), "")
     except (ValueError, RecursionError, TraceError):
@@ -382,7 +389,7 @@ def _ranks(value: Any, where: str) -> tuple[int, ...]:
 
 
 def _brief(ranks: Sequence[int]) -> str:
-    """Return a short text that only these ranks have.
+    """Return a short text that identifies these ranks.
 
     Evenly spaced ranks look like a Python slice: ``0:8:2``. Long lists are abbreviated,
     because names have a limited length.

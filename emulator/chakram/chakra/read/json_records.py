@@ -68,7 +68,7 @@ _ATTRIBUTES: Final = (
 
 _FEEDER_NAMES: Final = ("Id", "Name", "ctrlDeps", "runtime")
 _STAGE_NAMES: Final = ("id", "name", "ctrl_deps", "duration_micros")
-"""Members with id, name, control dependencies and duration."""
+"""Names of the members with id, name, control dependencies and duration."""
 
 _MEMBERS: Final = frozenset({*_ATTRIBUTES, "comm_type", "data_deps"})
 _FEEDER_MEMBERS: Final = _MEMBERS | {*_FEEDER_NAMES, "NodeType"}
@@ -90,8 +90,8 @@ def jsonizer_records(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, record)`` from the output of chakra_jsonizer.
 
-    The first object is metadata, unless it has members of a node. *lost* counts data
-    that the records lack, by a description.
+    The first object is metadata, unless it has members of a node. *lost* counts the
+    data that the records lack, by description.
 
     Raises:
         TraceError: At the first object that is not a message.

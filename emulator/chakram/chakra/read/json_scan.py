@@ -1,4 +1,4 @@
-"""Incremental JSON parser: elements of a long array, or consecutive objects.
+"""Incremental JSON parser for elements of a long array, or for consecutive objects.
 
 The standard library decodes one value at a time. This module finds where the next value
 starts. Memory usage depends on the longest element instead of the file size. Every
@@ -151,7 +151,7 @@ class JsonScanner:
             raise self._garbage(self._offset, f"there is no array {key!r}")
 
     def _items(self, opening: str, closing: str) -> Iterator[None]:
-        """Yield at the start of each item of an array or object, and take the rest."""
+        """Yield before each item of an array or object, and consume the punctuation."""
         self._take(opening)
         if self._peek() == closing:
             self._take(closing)
@@ -213,7 +213,7 @@ class JsonScanner:
                 return ""
 
     def _more(self) -> bool:
-        """Read more text, at least doubling the unread part. Return False at end."""
+        """Read more text, at least doubling the unread part. Return False at EOF."""
         ahead = len(self._text) - self._position
         if ahead > self._limit:
             raise self._oversized()
@@ -247,7 +247,7 @@ class JsonScanner:
         return self._offset + len(self._text[: self._position].encode())
 
     def _undecoded(self, error: ValueError) -> Exception:
-        """Return the error for an undecodable value: truncated, or garbage."""
+        """Return the error for an undecodable value, which is truncated or garbage."""
         # The decoder reports an unterminated string at its start, and other truncated
         # values at the end of the text.
         if isinstance(error, json.JSONDecodeError):

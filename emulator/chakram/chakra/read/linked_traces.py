@@ -13,8 +13,8 @@ traces directly and creates the same records as the converter:
 * The root of the tree is left out, as in the converter.
 
 Unlike the converter, this module keeps the start times, fractions of microseconds, and
-the splits of uneven all-to-alls. GPU operations also wait for those that had ended when
-they started, as in host traces (``chakram.chakra.read.pytorch.graph``).
+the splits of uneven all-to-alls. A GPU operation also waits for GPU operations that
+ended before it started, as in host traces (see ``chakram.chakra.read.pytorch.graph``).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def linked_records(
     Args:
         chunks: The bytes of the file.
         source: Name of the file, for error messages.
-        lost: Counts data that the records lack, by a description.
+        lost: Counter of the data that the records lack, by description.
         unit_ns: Nanoseconds per unit of the times in the records.
 
     Raises:
@@ -145,7 +145,7 @@ def linked_records(
 def _order(root: _Node) -> None:
     """Make each operation below *root* wait for the previous one.
 
-    The order is that of a traversal of the caller tree by id.
+    The order is a depth-first traversal of the caller tree, with siblings by id.
     """
     stack = [root]
     last: _Node | None = None
@@ -164,7 +164,10 @@ def _order(root: _Node) -> None:
 
 
 def _order_kernels(kernels: list[_Node]) -> None:
-    """Make kernels wait for those that had ended, if streams and times are known."""
+    """Make kernels wait for kernels that ended before they started.
+
+    Do nothing if the stream or start of any kernel is unknown.
+    """
     from chakram.chakra.read.pytorch.graph import HostOrder
     from chakram.chakra.read.pytorch.kineto import Span
 
@@ -176,7 +179,7 @@ def _order_kernels(kernels: list[_Node]) -> None:
         assert isinstance(stream, int)  # checked when the node was read
         span = Span(each.start_ns, each.duration_ns)
         if NCCL_KERNEL.search(each.name):
-            # Nothing links a wait to its kernel, so each transfer may be waited for.
+            # No trace links waits to kernels, so assume a wait after each transfer.
             each.data += order.transfer(
                 each.node_id,
                 group=None,
@@ -309,7 +312,7 @@ def _node(value: Any, offset: int, source: str) -> _Node:
 
 
 def _linked(raw: Mapping[str, Any]) -> list[Any]:
-    """Return the dependencies of a node that only the linker knows."""
+    """Return the dependencies that the linker added to a node."""
     on_streams = raw.get("sync_dep")
     others = on_streams if isinstance(on_streams, list) else []
     return [raw.get("inter_thread_dep"), *others]

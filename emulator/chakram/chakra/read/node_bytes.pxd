@@ -1,4 +1,4 @@
-# C types of node_bytes.py, for the compiled form.
+# C types for the compiled form of node_bytes.py.
 
 cimport cython
 
@@ -31,7 +31,7 @@ cdef class NodeBytes:
     cdef unsigned long long[::1] _control
     cdef int _edges
     cdef int _control_edges
-    # The current node: the read position, and its content.
+    # The read position in the current node, and the content of the node.
     cdef Py_ssize_t _at
     cdef unsigned long long _node_id
     cdef unsigned long long _start
@@ -45,7 +45,7 @@ cdef class NodeBytes:
     cdef Py_ssize_t _op_type_end
     cdef int _seen
     cdef int _odd
-    # By attribute number: its value, and the length of its name. Then all names.
+    # Values of the attributes, lengths of their names, and all names.
     cdef long long[::1] _numbers
     cdef const unsigned char[::1] _lengths
     cdef const unsigned char[::1] _names_of

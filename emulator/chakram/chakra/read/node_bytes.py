@@ -3,7 +3,8 @@
 """Parser for the fields of one node, directly from the bytes of a file.
 
 The parser *declines* nodes that are not plain. Such nodes have encodings that protobuf
-accepts but writers rarely use, or fields whose bytes alone are not sufficient.
+accepts but writers rarely use, or fields that cannot be interpreted from their bytes
+alone.
 """
 
 from __future__ import annotations
@@ -230,7 +231,7 @@ class NodeBytes:
         return True
 
     def _read_list(self, data: Bytes, stop: int, arm: int) -> bool:
-        """Skip a list attribute. *arm* is the oneof field for one of its values."""
+        """Skip a list attribute. *arm* is the oneof field for a single value."""
         of_values = _wire_type_of(arm)
         while self._at < stop:
             tag = self._varint(data, stop)
@@ -277,7 +278,7 @@ class NodeBytes:
             self._numbers[which] = number
 
     def _which(self, data: Bytes, at: int, length: int) -> int:
-        """Return the number of a relevant attribute, or -1 for others."""
+        """Return the number of a relevant attribute, or -1 for other attributes."""
         for which in range(_COUNT):
             if self._lengths[which] == length:
                 place = 0

@@ -26,13 +26,13 @@ from chakram.collectives.split_sizes import Splits
 from chakram.foundation.errors import TraceError
 from chakram.trace.node import CPU_STREAM, NO_SIZE, NodeKind
 
-# REDUCE_SCATTER_BLOCK has equal parts, like every reduce-scatter here.
+# REDUCE_SCATTER_BLOCK has equal parts, like every reduce-scatter in Chakram.
 COLLECTIVE_OPS: Final[Mapping[int, CollectiveOp]] = {
     each: CollectiveOp[each.name.removesuffix("_BLOCK")] for each in CollectiveType
 }
 
 Oddity: TypeAlias = tuple[WarningKind, str]
-"""A warning about a node: its kind, and a clause."""
+"""Kind and text of a warning about a node."""
 
 _OPS_BY_WORD: Final = (
     ("allreduce", CollectiveOp.ALL_REDUCE),
@@ -102,8 +102,7 @@ class NodeReader:
             receives as their destination.
         bytes_per_unit: Bytes per unit of a stored size.
         zero_is_a_group: Whether group ``0`` is a separate group instead of all ranks.
-        uncorrected: Known deviations of producers that are left as they are in the
-            file.
+        uncorrected: Kinds of known producer deviations that are not corrected.
         dimensions: Number of ranks along each dimension. Empty if unknown.
         nranks: Number of ranks in the set, or 0 if unknown.
         duration_unit_ns: Nanoseconds per unit of a stored time.
@@ -378,7 +377,7 @@ class NodeReader:
         return part.name
 
     def group_of(self, stored: str) -> str | None:
-        """Return the name of a process group in the graph, or None for all ranks."""
+        """Return the graph's name for a stored group name, or None for all ranks."""
         name = normal_name(stored)
         if name in ALL_RANKS_NAMES and not (name and self.zero_is_a_group):
             return None
@@ -413,7 +412,7 @@ def _count(values: Mapping[str, AttributeValue], name: str, where: str) -> int:
 
 
 def _integer(values: Mapping[str, AttributeValue], name: str, where: str) -> int:
-    """Return an attribute as an integer, from any field of the oneof."""
+    """Return an attribute as an integer, from any oneof field."""
     value = values[name]
     number: int | None = None
     if isinstance(value, int):

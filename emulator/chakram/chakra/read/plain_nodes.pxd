@@ -1,4 +1,4 @@
-# C types of plain_nodes.py, for the compiled form.
+# C types for the compiled form of plain_nodes.py.
 
 cimport cython
 
@@ -51,9 +51,9 @@ cdef class PlainNodes(NodeBytes):
     cdef object _on_self_control
     cdef object _on_kernel
     cdef bint _notes_kernels
-    # By node type: the prefix of its name.
+    # Name prefix of each node type.
     cdef list _prefixes
-    # The number of rows in use, and the number that the builder already has.
+    # Numbers of collected rows, and of rows that the builder already has.
     cdef int _rows
     cdef int _comm
     cdef long long _comm_base

@@ -159,7 +159,7 @@ class PlainNodes(NodeBytes):
         Args:
             data: Bytes of a file.
             start: Index of the first record.
-            end: End of the bytes.
+            end: Index after the last byte to read.
             offset: File offset of the first byte of *data*.
 
         Returns:
@@ -262,7 +262,7 @@ class PlainNodes(NodeBytes):
     def _note_kernel(self) -> None:
         # A node of kind PASS has no stream in the graph, but may state one.
         stream = self._numbers[STREAM] if self._has(STREAM) else None
-        # Only called if the callback is set. A check for every node would be slow.
+        # This runs only if the callback is set. A check for every node would be slow.
         self._on_kernel(len(self._index) - 1, stream)  # type: ignore[misc]
 
     def _flush(self) -> None:
@@ -310,7 +310,7 @@ class PlainNodes(NodeBytes):
     # Interpretation, as in NodeReader -------------------------------------------------
 
     def _mean(self, data: Bytes) -> bool:
-        """Derive the columns from the fields. Return False if they are not plain."""
+        """Derive the columns from the fields. Return False if the node is not plain."""
         if self._duration > self._largest_time or self._start > self._largest_time:
             return False
         node_type = self._node_type
@@ -385,7 +385,7 @@ class PlainNodes(NodeBytes):
         return self._peer >= 0
 
     def _group_number(self, data: Bytes) -> int:
-        """Return the builder's number of the node's process group."""
+        """Return the builder's number for the node's process group."""
         if self._has(GROUP):
             key = bytes(data[self._group_at : self._group_end])
         elif self._has(GROUP_NUMBER):

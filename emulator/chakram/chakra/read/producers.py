@@ -24,7 +24,7 @@ STAGE_SCHEMA: Final = "symbolic_tensor_network"
 
 
 class Producer(StrEnum):
-    """The tools that are recognized."""
+    """Tools whose traces Chakram recognizes."""
 
     STAGE = "STAGE"
     PYTORCH = "PyTorch converter"
@@ -48,7 +48,7 @@ ONE_RANK_PER_FILE: Final = frozenset(
         Producer.FEEDER,
     }
 )
-"""Producers that write one file per rank. A single file is part of a set."""
+"""Producers that write one file per rank, so a single file is part of a larger set."""
 
 _PYTORCH_SCHEMA: Final = re.compile(r"1\.0\.1|[0-9.]+-chakra\.[0-9.]+")
 _TEXT_NAME: Final = re.compile(r"COMP_NODE_.+_(FWD|BWD|IG|WG)|COMM_COLL_NODE_.+_[A-Z]+")

@@ -59,7 +59,7 @@ class RankTrace:
     """The content of one file.
 
     Attributes:
-        graph: The nodes.
+        graph: The nodes and their dependencies.
         metadata: The metadata record.
         producer: The tool that wrote the file.
         groups: The groups that the file defines, by name. A group without ranks means
@@ -86,7 +86,7 @@ class RankDecoder:
     """Decoder from the records of one rank's file to its graph.
 
     Attributes:
-        rank: The rank.
+        rank: Rank whose file is decoded.
         source: Name of the file, for error messages and warnings.
         options: Reader options.
         zero_is_a_group: Whether group ``0`` is a separate group instead of all ranks.
@@ -97,7 +97,7 @@ class RankDecoder:
     options: ReadOptions
     zero_is_a_group: InitVar[bool] = False
     _metadata: Metadata | None = None
-    # The GPU kernels so far, in a file whose kernels may lack an order.
+    # The GPU kernels so far. None unless the kernels of the file may lack an order.
     _kernels: list[Kernel] | None = None
     _groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _purposes: dict[str, str] = field(default_factory=dict)
@@ -260,7 +260,8 @@ class RankDecoder:
         text = metadata.attributes.get(GROUPS_ATTRIBUTE)
         if is_chakram(metadata) and text is not None:
             self._add_groups(initial_groups(text, where))
-            # Thousands of traces would keep the text with thousands of ranks.
+            # Drop the text, because it can list thousands of ranks in each of many
+            # traces.
             kept = {**metadata.attributes}
             del kept[GROUPS_ATTRIBUTE]
             self._metadata = replace(metadata, attributes=kept)
@@ -285,8 +286,8 @@ class RankDecoder:
         try:
             return decode_node(body, self._at(offset))
         except TraceError:
-            # Unless the file clearly uses the current schema, an error about an old
-            # schema is more helpful.
+            # An error about an old schema is more helpful, unless the file clearly uses
+            # the current schema.
             self._schema.refuse_unknown(offset)
             raise
 
@@ -299,7 +300,8 @@ class RankDecoder:
             and WarningKind.UNORDERED_KERNELS not in options.uncorrected
         ):
             self._kernels = []
-        # The fast path refuses nothing. Turn it off if such nodes must be refused.
+        # The fast path refuses nothing. Turn it off if nodes that depend on themselves
+        # must be refused.
         if WarningKind.SELF_CONTROL_DEPENDENCY in options.uncorrected:
             return
         self._plain = PlainNodes(

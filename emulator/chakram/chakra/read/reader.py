@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _EXACT_NS = 1
-"""Unit of times from formats that have fractions of microseconds."""
+"""Time unit, in ns, of records from formats with fractions of microseconds."""
 _EXACT_FORMS: Final = frozenset({Form.FEEDER, Form.STAGE, Form.PYTORCH_LINKED})
 _MICROSECOND_NS: Final = 1_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -46,7 +46,7 @@ _COMPRESSIONS: Final = {
     b"BZh": "bzip2",
     b"\x04\x22\x4d\x18": "LZ4",
 }
-"""First bytes of other compressed files. No trace begins like this."""
+"""First bytes of files with an unsupported compression. No trace begins like this."""
 _CONVERT = (
     "convert it with chakra_converter, or use the .et file that its producer wrote"
 )
@@ -85,7 +85,10 @@ class ByteSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTrace:
-    """One rank's trace, and the SHA-256 of its (decompressed) bytes."""
+    """One rank's trace, and the SHA-256 of its (decompressed) bytes.
+
+    The digest of a host trace with a profile also covers the profile.
+    """
 
     trace: RankTrace
     sha256: str
@@ -125,7 +128,7 @@ def open_stream(
     zero_is_a_group: bool = False,
     profile_of: Callable[[int], ReadProfile | None] | None = None,
 ) -> OpenTrace:
-    """Open the trace of one rank, for ``settle``.
+    """Open the trace of one rank, as input for ``settle``.
 
     Args:
         stream: The bytes, gzipped or not.
@@ -177,7 +180,7 @@ def open_stream(
 
 
 def complete(read: ReadTrace) -> OpenTrace:
-    """Return a trace that needs nothing of other ranks, for ``settle``."""
+    """Wrap a trace that needs no other ranks, as input for ``settle``."""
     return OpenTrace(unnamed=None, finish=lambda _: read, graph=read.trace.graph)
 
 
@@ -208,7 +211,7 @@ def records_of(
     """Yield ``(offset, record)`` of a file, to copy messages without decoding them.
 
     Files in JSON formats are converted to binary records. *lost* counts the data that
-    these records lack, by a description.
+    these records lack, by description.
 
     Raises:
         TraceError: At the first invalid byte.
@@ -309,7 +312,7 @@ def _hashed(chunks: Iterable[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
 
 
 def _plain(chunks: Iterator[bytes], source: str) -> Iterator[bytes]:
-    """Yield the chunks, decompressed if they are gzip, at most one chunk at a time."""
+    """Yield the chunks of a file, decompressed piece by piece if it is gzipped."""
     first = b""
     for chunk in chunks:
         first += chunk
@@ -357,7 +360,8 @@ def _recognized(chunks: Iterator[bytes], source: str) -> tuple[Form, Iterator[by
     """Return the format of a file, detected from its start, and all its chunks.
 
     Raises:
-        UnsupportedTrace: If the file only states where Git LFS has the real file.
+        UnsupportedTrace: If the file is a Git LFS pointer, or has an unsupported
+            compression.
     """
     taken: list[bytes] = []
     length, enough = 0, TEXT_LOOK

@@ -1,4 +1,4 @@
-"""Options for reading a trace, and the text of its warnings."""
+"""Options for reading traces, and summaries of the reader's warnings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DependencyPolicy(StrEnum):
     """
 
     AUTO = "auto"
-    """Data dependencies; control dependencies if the file has no data dependencies."""
+    """Use data dependencies. If the file has none, use control dependencies."""
     DATA = "data"
     CONTROL = "control"
     BOTH = "both"
@@ -55,13 +55,13 @@ class ReadOptions:
             not in the file. Otherwise, the reader refuses the file.
         duration_unit_ns: Nanoseconds per unit of ``duration_micros``. None means 1000,
             because the name states microseconds.
-        uncorrected: Known deviations of producers that are left as they are in the
-            file (see ``CORRECTIONS``).
+        uncorrected: Kinds of known producer deviations that are not corrected (see
+            ``CORRECTIONS``).
         unnamed_groups: Process groups of operations that name none, such as those of
             gloo in PyTorch host traces. The key is an operation (``all_reduce``,
             ``send``, ...), or ``ANY_OPERATION`` for all others. The value is the name
-            of a group, or a pattern for its purpose. An all_to_all_v without its own
-            key uses that of ``all_to_all``.
+            of a group, or a pattern for its purpose. An ``all_to_all_v`` without its
+            own key uses the key ``all_to_all``.
         dimensions: Number of ranks along each dimension of the job, innermost first:
             consecutive ranks differ in the first dimension. ``involved_dim`` of
             collectives refers to these dimensions. Empty if unknown.

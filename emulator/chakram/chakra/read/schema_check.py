@@ -16,7 +16,7 @@ _REMEDY = "convert it with the tool that wrote it to schema 0.0.4 or later"
 
 
 class SchemaCheck:
-    """Check of the records of one file, in order.
+    """Schema check for the records of one file, which are passed in order.
 
     Args:
         source: Name of the file, for error messages.
@@ -62,7 +62,7 @@ class SchemaCheck:
         """Refuse the file if it has nodes, but none shows the current schema.
 
         Raises:
-            UnsupportedTrace: In that case.
+            UnsupportedTrace: If no record shows that the schema is current.
         """
         if self._nodes:
             self.refuse_unknown(0)
@@ -71,7 +71,7 @@ class SchemaCheck:
         """Refuse the file unless something shows that its schema is current.
 
         Raises:
-            UnsupportedTrace: At *offset*.
+            UnsupportedTrace: At *offset*, if nothing shows a current schema.
         """
         # Even empty metadata shows that the node types have the current numbers.
         if not self._has_metadata and not self.is_current:

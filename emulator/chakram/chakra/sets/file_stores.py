@@ -83,7 +83,7 @@ class FolderStore:
 
     def __init__(self, folder: Path) -> None:
         self.place = str(folder)
-        # Another process that opens the files may have another current folder.
+        # Other processes that open the files may have a different working directory.
         self._folder = folder.absolute()
 
     def names(self) -> Sequence[str]:
@@ -177,7 +177,7 @@ class ArchiveStore:
         return list(self._members)
 
     def listing(self) -> Sequence[str]:
-        """Return the names of the regular files, which include their folders."""
+        """Return the names of the regular files, including their folders."""
         return self.names()
 
     def open(self, name: str) -> StoredFile:

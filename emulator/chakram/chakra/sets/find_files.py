@@ -1,7 +1,7 @@
 """Lookup of a trace set's files from a user-supplied path.
 
-A set is ``<prefix>.<rank>.et`` (or ``.json``) for every rank from 0, optionally
-followed by ``.gz``. You can name a set by:
+A set has a file ``<prefix>.<rank>.et`` (or ``.json``) for every rank from 0. The file
+name may end in ``.gz``. You can name a set by:
 
 * its folder or archive, if that contains only one set
 * its prefix
@@ -344,7 +344,7 @@ def _form(store: Store, name: str) -> Form:
 def _fits(prefix: str, wanted: str | None) -> bool:
     if wanted is None:
         return True
-    # A prefix may contain the special characters of patterns, as in "w[1]".
+    # A prefix may contain wildcard characters, as in "w[1]".
     return (
         f"/{prefix}".endswith(f"/{wanted}")
         or fnmatchcase(prefix, wanted)
@@ -387,7 +387,7 @@ def _group_file(store: Store, prefix: str) -> str | None:
 
 
 def _other_group_file(store: Store, group_file: str | None) -> str | None:
-    """Return the group file with the same precedence as *group_file*, or None."""
+    """Return a second group file with the same precedence as *group_file*, or None."""
     folder, _, base = (group_file or "").rpartition("/")
     first, other = _GROUP_FILES
     candidate = f"{folder}/{other}" if folder else other
@@ -406,7 +406,7 @@ def _group_path(place: Path, prefix: str) -> Path | None:
 
 
 def _other_group_path(group_path: Path | None) -> Path | None:
-    """Return the group file with the same precedence as *group_path*, or None."""
+    """Return a second group file with the same precedence as *group_path*, or None."""
     first, other = _GROUP_FILES
     if group_path is None or group_path.name != first:
         return None

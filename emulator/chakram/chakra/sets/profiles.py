@@ -1,4 +1,4 @@
-"""Profiles for the host traces of a set: named by the user, or found next to them.
+"""Profiles for a set's host traces, named by the user or found next to the traces.
 
 A profile belongs to the trace of the same rank. If the user does not name the profiles,
 Chakram searches for them in this order:
@@ -58,7 +58,7 @@ class Profiles:
     The search starts when the first profile is requested, because most sets need none.
 
     Args:
-        found: The set.
+        found: The files of the set.
         given: The location of the profiles, if the user named it.
         only: The only rank whose profile is needed, or None for all ranks.
 
@@ -134,7 +134,7 @@ class Profiles:
             return None
         store, files = self._files
         if len(files) == len(self.found.files) == 1:
-            # A single trace counts as that of rank 0, whatever number its name has.
+            # A single trace counts as rank 0, so its profile may have another number.
             rank = next(iter(files))
         if rank not in files:
             raise TraceError(
@@ -149,7 +149,7 @@ class Profiles:
         """Refuse profiles that the user named if no trace needs profiles.
 
         Raises:
-            TraceError: If there are such profiles.
+            TraceError: If the user named profiles that no trace needs.
         """
         if self.given is not None and not self._asked:
             raise TraceError(

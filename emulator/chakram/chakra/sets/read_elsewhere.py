@@ -1,9 +1,10 @@
-"""Reading of a set's files in other processes, several files at a time.
+"""Read the files of a set in other processes, several files at a time.
 
-A process returns traces whose ranks share columns, so that equal ranks cost little to
-transfer. It returns nothing for a file that it cannot read alone: a damaged file, or a
-host trace, which needs profiles and other ranks. The caller reads such a file itself,
-and reports the same error as without other processes.
+A process reads one part of the files. Equal ranks in its result share columns, so they
+cost little to transfer. The process stops at the first file that it cannot read alone:
+a damaged file, or a host trace, which needs profiles and other ranks. The caller reads
+this file and the remaining files of the part, and reports the same errors as without
+other processes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 _PARTS = 64
-"""Number of parts of a large set: enough for all processes to end at one time."""
+"""Number of parts of a large set. Small parts let all processes end together."""
 
 
 def read_elsewhere(
@@ -33,9 +34,9 @@ def read_elsewhere(
     *,
     zero_is_a_group: bool,
 ) -> Iterator[tuple[int, ReadTrace | None]]:
-    """Yield all ranks of a set, with the traces that *workers* have read.
+    """Yield each rank of a set, with its trace if *workers* have read it, or else None.
 
-    Archives are not read elsewhere, because their files are read in order.
+    Workers do not read archives, because the files of an archive are read in order.
     """
     store = found.store
     if workers is None or not isinstance(store, FolderStore):
@@ -54,7 +55,7 @@ def read_elsewhere(
         )
         for part in parts
     ]
-    reading.reverse()  # each result is dropped as soon as it is used
+    reading.reverse()  # pop() releases each result as soon as it is used
     for part in parts:
         traces = reading.pop().result()
         yield from ((rank, traces.get(rank)) for rank in part)
@@ -66,7 +67,7 @@ def read_part(
     options: ReadOptions,
     zero_is_a_group: bool,
 ) -> dict[int, ReadTrace]:
-    """Return the traces of some ranks, up to the first that cannot be read alone."""
+    """Return the traces of *files*, up to the first one that cannot be read alone."""
     traces: dict[int, ReadTrace] = {}
     shared = SharedColumns()
     for rank, name in files.items():

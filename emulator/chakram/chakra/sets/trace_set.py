@@ -43,7 +43,7 @@ class TraceSet:
 
     Attributes:
         name: Location from which the set was loaded.
-        graphs: The graph of every rank, by rank, from 0 without gaps.
+        graphs: The graph of every rank. Ranks are numbered from 0 without gaps.
         groups: The process groups by name, including ``world``. Nodes that name no
             group use ``world``.
         digest: SHA-256 of the decompressed content of all files and of the groups. It
@@ -99,7 +99,8 @@ def load_trace_set(
         options: Reader options. *bytes_per_element* takes precedence over the value in
             them.
         on_rank: Called with (ranks read, total ranks) after every file.
-        workers: Processes that read files, in parallel. None: read all of them here.
+        workers: Processes that read files in parallel. If None, this process reads
+            them.
 
     Raises:
         TraceError: If the set is missing, incomplete or unreadable.
@@ -134,7 +135,7 @@ def _read(
     on_rank: Callable[[int, int], None] | None = None,
     workers: Executor | None = None,
 ) -> tuple[dict[int, ReadTrace], dict[str, tuple[int, ...]]]:
-    """Return the traces of a set, or only one, and the groups of its group file."""
+    """Return a set's traces, or only one of them, and the groups of its group file."""
     file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
     zero_is_a_group = "0" in file_groups
     opened: dict[int, OpenTrace] = {}
@@ -318,7 +319,7 @@ def _merge_groups(
     world = world_group(len(traces))
     members = dict(file_groups)
     first_seen: dict[str, int] = {}
-    # Traces share their groups, which may have tens of thousands of ranks.
+    # Traces share rank tuples, which may be long. Compare each shared tuple only once.
     checked: set[tuple[str, int]] = set()
     for rank in sorted(traces):
         for name, ranks in traces[rank].trace.groups.items():
@@ -372,7 +373,7 @@ def _overruled(
     """Return, by rank, a warning if the group file overrides groups of the trace."""
     found: dict[int, list[TraceWarning]] = {}
     world = world_group(len(traces)).ranks
-    # Traces share their groups, which may have tens of thousands of ranks.
+    # Traces share rank tuples, which may be long. Compare each equal pair only once.
     same: set[tuple[int, int]] = set()
 
     def differs(stated: tuple[int, ...], by_file: tuple[int, ...]) -> bool:

@@ -78,7 +78,8 @@ def kernel_class(name: str, op_type: str = "") -> KernelClass:
         op_type: The operator that the node states, or empty.
     """
     plain = _COUNTER.sub("", name.lower())
-    # STAGE composes attention from several operators, so its name decides.
+    # STAGE composes attention from several operators, so the node's name determines the
+    # class.
     if op_type in _OP_TYPES and not _ATTENTION.search(plain):
         return _OP_TYPES[op_type]
     if _OWN_GEMM.search(plain):

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _EXACT_SIZES = 12
-"""Maximum number of bins with one size each. Beyond it, bins are powers of two."""
+"""Maximum number of bins with one size each.
+
+With more distinct sizes, each bin spans the sizes between two powers of two.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class CommunicationRow:
     Sizes are the contribution of one rank to one collective.
 
     Attributes:
-        what: A collective, ``send`` or ``receive``.
+        what: Name of a collective, or ``send`` or ``receive``.
         group_ranks: Number of ranks in a group. None for messages and undefined groups.
         groups: Number of different groups.
         nodes: Number of nodes of all ranks.
@@ -89,8 +89,8 @@ class RankSummary:
     """One rank, counted as in Table 5 of the Chakra paper.
 
     Attributes:
-        rank: The rank.
-        nodes: Number of nodes.
+        rank: Number of the rank.
+        nodes: Number of nodes of the rank.
         computation: Number of compute nodes by ``KernelClass``.
         communication: Number of collectives by name. Sends and receives count as
             ``p2p``.
@@ -100,7 +100,7 @@ class RankSummary:
             step that contains other nodes, do not count.
         slots_ns: Sum of compute and memory durations by slot: ``CPU``, ``GPU``,
             ``GPU stream 7``. A slot runs one node at a time.
-        num_ops: Floating-point operations of the compute nodes.
+        num_ops: Number of floating-point operations that the nodes state.
         sent_bytes: Payload that the rank sends.
         received_bytes: Payload that the rank receives.
     """
@@ -142,15 +142,15 @@ class TraceSummary:
     Attributes:
         nodes: Number of nodes of all ranks.
         nodes_by_kind: Number of nodes of all ranks, by kind.
-        per_rank: The ranks, ascending.
+        per_rank: Summary of each rank, in ascending order.
         communication: One row per kind and group size, largest traffic first.
         groups: The groups that communication uses, by name.
         unused_groups: The names of defined groups that no communication uses.
         durations: Distributions of the stated durations in ns, without zeros, by kind
             of node.
         without_duration: Number of nodes without a stated duration, by kind of node.
-        dependencies: The edges between nodes.
-        messages: Sizes of the messages that ranks send to each other.
+        dependencies: Statistics of the edges between nodes.
+        messages: Size distribution of the messages that ranks send to each other.
         traffic: The traffic between all ranks.
         largest_pairs: The pairs with the most traffic. None if there is no matrix.
     """

@@ -25,14 +25,14 @@ from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 
 PATH_MTU = 4096
-"""Payload of a full packet, for counting headers: the default MTU of runs."""
+"""Payload of a full packet when headers are counted. It is the default MTU of runs."""
 
 MATRIX_RANKS = 2048
-"""Maximum number of ranks for a matrix, which then has four million cells."""
+"""Maximum number of ranks with a matrix, which has up to four million cells."""
 
 
 class Work(NamedTuple):
-    """One kind of communication of one process group.
+    """One kind of communication in one process group.
 
     ``group`` is None for messages between two ranks.
     """
@@ -68,8 +68,8 @@ class Traffic:
         received_bytes: Payload that each rank receives, in order of rank.
         messages: Number of messages by size.
         matrix: Payload from rank to rank, row by row. None if there are too many ranks.
-        unplaced: Number of nodes with unknown destinations: their group is undefined,
-            or they have no peer.
+        unplaced: Number of nodes with unknown destinations, for example because their
+            group is undefined or they have no peer.
     """
 
     work: dict[Work, WorkTraffic]
@@ -186,7 +186,7 @@ def measure_traffic(
 def _add_rank(
     traffic: Traffic, graph: TraceGraph, groups: Mapping[str, ProcessGroup]
 ) -> None:
-    """Add what one rank sends."""
+    """Add the traffic that one rank sends."""
     shares: Counter[_Share] = Counter()
     for node in graph.nodes():
         # Communication without a size counts as 0 bytes.

@@ -8,8 +8,8 @@ workload's collective.
 
 Every transfer is a send node and a receive node. A send depends on the receives whose
 data it forwards. For a reduction, a compute node follows the receive, and the sends
-depend on that compute node. Each message has a unique tag, so that the order in which a
-simulator matches messages with equal tags does not matter.
+depend on that compute node. All messages between two positions have different tags. So
+the order in which a simulator matches messages with equal tags does not matter.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ TAG_LIMIT: Final = 2**31
 def astra_collective(
     op: CollectiveOp, name: str, *, nranks: int, input_bytes: int
 ) -> Iterator[Iterator[bytes]]:
-    """Yield an iterator over the records of each position's file, in order.
+    """Yield an iterator over the records of a file for each position, in order.
 
     Args:
-        op: The collective.
-        name: The algorithm, e.g. ``ring`` or ``ring(channels=2)``, or ``auto``.
+        op: The collective to export.
+        name: Name of the algorithm, e.g. ``ring`` or ``ring(channels=2)``, or ``auto``.
         nranks: Number of ranks in the group.
         input_bytes: One rank's contribution: ``comm_size`` of the workload's node.
 
     Raises:
         ScheduleError: If ASTRA-sim has no such collective, or if the algorithm does not
-            exist or does not fit.
+            exist or does not fit the number of ranks.
     """
     if op not in ASTRA_KEYS:
         raise ScheduleError(

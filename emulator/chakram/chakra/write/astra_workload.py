@@ -57,10 +57,10 @@ ASTRA_ALGORITHMS: Final = {
     "halving_doubling": "halvingDoubling",
     "binary_tree": "doubleBinaryTree",
 }
-"""ASTRA-sim's names of Chakram's algorithms."""
+"""ASTRA-sim's names for Chakram's algorithms."""
 
 _Instance = tuple[str, str, int]
-"""Job, group and number of a collective."""
+"""Job and group of a collective, and its number within the group."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class AstraWorkload:
         npus: Number of NPUs.
         programs: The program of each NPU. NPUs without a program do nothing.
         skipped: Names of operations to leave out. No other operation may wait for them.
-        starts_ns: The start time of each job.
+        starts_ns: Start time of each job, in nanoseconds, by name.
 
     Attributes:
         implementations: The algorithm to select in ASTRA-sim for each collective.
@@ -231,7 +231,7 @@ class AstraWorkload:
 
         Args:
             program: The program of the rank.
-            each: The collective.
+            each: The collective to expand.
             after: The nodes that the collective waits for.
             first: The first free node id.
             node: The id of the node that completes the collective.
@@ -265,7 +265,7 @@ class AstraWorkload:
             transfer = (share.receives if receives else share.sends)[place]
             size = size_bytes(transfer, sends=not receives)
             if not size:
-                continue  # the peer does not send it either
+                continue  # the peer omits the empty message too
             waits = [done[need] for need in transfer.needs if need in done]
             nodes.append(
                 _message(

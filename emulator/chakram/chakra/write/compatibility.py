@@ -4,10 +4,10 @@ Source: tests with a build of ASTRA-sim 518bd51.
 
 * ASTRA-sim hangs if ``comm_size`` differs between the ranks of a collective, yet its
   exit code is 0.
-* It refuses barriers and all rooted collectives except broadcast. A broadcast takes its
-  recorded duration.
-* It aborts at nodes that neither compute nor communicate.
-* Its roofline model hangs at computations without operations and sizes.
+* ASTRA-sim refuses barriers and all rooted collectives except broadcast. A broadcast
+  takes its recorded duration.
+* ASTRA-sim aborts at nodes that neither compute nor communicate.
+* ASTRA-sim's roofline model hangs at computations without operations and sizes.
 
 Chakra 1.0.0's C++ feeder reads sizes as uint64 only.
 """

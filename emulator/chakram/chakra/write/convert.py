@@ -1,4 +1,4 @@
-"""Conversion of trace sets to binary files or to the JSON of chakra_jsonizer.
+"""Conversion of trace sets to binary files or to chakra_jsonizer's JSON format.
 
 Any readable format can be converted. Records are converted one by one, so files can be
 larger than memory.

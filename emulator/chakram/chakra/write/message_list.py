@@ -65,7 +65,7 @@ def p2p_csv(
 
     Raises:
         MatchingError: If the traces of the ranks do not match.
-        ScheduleError: If an algorithm does not exist or does not fit.
+        ScheduleError: If an algorithm does not exist or does not fit its group.
     """
     options = LoweringOptions(
         compute_from="none", algorithms=algorithms or {}, sync_barrier=False

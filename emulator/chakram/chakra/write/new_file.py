@@ -47,7 +47,7 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[IO[bytes] | gzip.Gz
     gives equal files.
 
     Args:
-        path: The name. Its folder is created if it does not exist.
+        path: Path of the file. The folder is created if it does not exist.
         force: Replace an existing file.
 
     Raises:

@@ -30,7 +30,8 @@ def refuse_folder_of(place: str, folder: Path) -> None:
         folder: The target folder.
 
     Raises:
-        RunDirectoryError: If both are the same folder, whose files would be replaced.
+        RunDirectoryError: If *folder* contains the set that is read, because its files
+            would be replaced.
     """
     if folder.resolve() == Path(place).resolve().parent:
         raise RunDirectoryError(

@@ -37,10 +37,10 @@ def encode_trace(
     that do not affect the network become computations that take no time.
 
     Args:
-        graph: The graph.
+        graph: The graph of the rank.
         producer: The producer to state in the metadata.
-        groups: The rank's groups and their purposes, for the metadata. PyTorch uses a
-            node for that, but ASTRA-sim aborts at such a node.
+        groups: The rank's groups and their purposes, for the metadata. PyTorch stores
+            them in a node, but ASTRA-sim aborts at such a node.
 
     Raises:
         ValueError: If the schema has no number for a collective.
@@ -74,7 +74,8 @@ def encode_trace(
 def _start_shift_ns(graph: TraceGraph) -> int:
     """Return the time to add to all starts, so that no start is written as 0.
 
-    In a file, 0 means that the start is unknown. Profiles count from their first event.
+    In a file, 0 means that the start is unknown. Profiles count from their first event,
+    so a known start can be 0.
     """
     starts_ns = (graph.start_ns(position) for position in range(len(graph)))
     first_ns = min((each for each in starts_ns if each is not None), default=1_000)
@@ -139,7 +140,7 @@ def write_trace_set(
             file.
         replace: Replace an existing group file and an existing set with that prefix.
         on_rank: Called with the number of ranks written, after each rank.
-        elsewhere: Collects incompatibilities with other readers.
+        elsewhere: Collector of incompatibilities with other readers.
 
     Returns:
         The written files.

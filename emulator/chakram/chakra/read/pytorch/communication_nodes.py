@@ -58,7 +58,7 @@ _OPS: Final[Mapping[str, CollectiveOp | str]] = {
     "recvanysource": "recv",
     "wait": WAIT,
 }
-# Variants such as ``all_to_allv``, ``_allgather_base`` and
+# Suffixes of variants such as ``all_to_allv``, ``_allgather_base`` and
 # ``reduce_scatter_tensor_coalesced``.
 _VARIANTS: Final = re.compile(r"(coalesced|base|oop|sparse|intotensor|tensor)+$|v$")
 _ARGUMENT: Final = re.compile(r"\s*(\S+)\s+(\w+)\s*(=.*)?")
@@ -81,7 +81,7 @@ class Communication:
         tag: The tag of a message.
         is_async: Whether the host continues without waiting, or None if only a later
             wait shows this.
-        group: The reference to the group.
+        group: The node's reference to its group.
         ranks: The members, if the node states them.
         stated_size: The stated number of members, even if they are not evenly spaced.
         sequence: Identifier of the transfer within its group, or None.
@@ -118,11 +118,11 @@ def from_record(node: HostNode, caller: HostNode | None) -> Communication | None
     """Return the communication of a ``record_param_comms``, or None if it is unknown.
 
     Args:
-        node: The node.
+        node: The ``record_param_comms`` node.
         caller: The enclosing ``c10d::`` node, whose arguments have names.
 
     Raises:
-        TraceError: If the node contradicts itself.
+        TraceError: If values of the node are missing or contradictory.
     """
     # The operation name is the last string among the values. The group precedes it and
     # may be a string too.
@@ -170,7 +170,7 @@ def from_c10d(node: HostNode) -> Communication | None:
     """Return the communication of a ``c10d::`` node, or None if it is unknown.
 
     Raises:
-        TraceError: If the node contradicts itself.
+        TraceError: If values of the node are missing or contradictory.
     """
     op = kind_of(node.name)
     if op is None:
@@ -201,7 +201,7 @@ def from_c10d(node: HostNode) -> Communication | None:
         out_splits=split_sizes(arguments.get("output_split_sizes", []), node.where),
         rank=_position(rank),
         tag=arguments.get("tag", 0),
-        # Without this argument, the operation is synchronous, because nothing waits for
+        # An operation without this argument is synchronous, because nothing waits for
         # it later.
         is_async=bool(arguments.get("async_op", False)),
         per_peer="input_tensors" in given,

@@ -6,14 +6,13 @@ while its caller waits. Across all threads, ids ascend in the order in which ope
 
 * Computation waits for the previous kernel of its stream and for everything the host
   has waited for. Without known kernels, the host counts as the only stream.
-* A transfer waits for the last computation of each stream that started before it, and
-  for everything the host has waited for. ``chakram.program.ordering`` orders the
-  transfers of a group.
+* A transfer waits for the last earlier computation of each stream, and for everything
+  the host has waited for. ``chakram.program.ordering`` orders the transfers of a group.
 * The host waits for a synchronous transfer immediately. It waits for an asynchronous
   one at its ``wait`` node, or at an idle gap in the profile.
-* With NCCL, such a wait stops only one stream of the GPU, and the host runs ahead. No
-  trace names the stream. But a kernel that started before another kernel ended has
-  not waited for it, so the times of the profile exclude dependencies.
+* With NCCL, such a wait stops only one GPU stream, and the host runs ahead. No trace
+  names that stream. But a kernel that started before another kernel ended has not
+  waited for that kernel. So the times in the profile rule out dependencies.
 * A group runs one collective after another (NCCL has a stream for each group, and gloo
   has a queue). So a wait for one collective covers all earlier ones of that group.
 """
@@ -40,18 +39,22 @@ from chakram.trace.host_nodes import MOST_ID, PART_SHIFT
 from chakram.trace.node import CPU_STREAM, NodeKind
 
 _ROUNDING_NS: Final = 1_000
-"""Profiles of old PyTorch versions have whole microseconds."""
+"""Tolerance for comparing times: old PyTorch profiles have whole microseconds."""
 
 _STREAMS: Final = 256
-"""Number of distinct streams. More of them would take quadratic time."""
+"""Maximum number of distinct streams. More streams would take quadratic time."""
 
 _UNKNOWN: Final = Span(2**62, -(2**62))
-"""Time of an item that waits as if all earlier ones had ended before it."""
+"""Time of an item whose times are unknown.
+
+All earlier items count as ended when it starts, and it counts as ended when any later
+item starts.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A node that took time."""
+    """A node that took time according to the profile."""
 
     node_id: int
     offset: int
@@ -64,12 +67,12 @@ class HostGraph:
     """Builder of the graph from transfers and work, which are added in host order.
 
     Attributes:
-        rank: The rank.
-        source: Name of its file.
-        groups: Its process groups.
-        profile: Its profile.
-        waited_ns: Time that operations waited for transfers that they called, by record
-            function id.
+        rank: Number of the rank.
+        source: Name of the rank's file.
+        groups: Resolver for the process groups of the rank.
+        profile: The profile of the rank, or None.
+        waited_ns: Time that operations waited for transfers that they called, by the
+            operation's record function id.
     """
 
     rank: int
@@ -89,7 +92,10 @@ class HostGraph:
         return self._builder.build()
 
     def without_wait(self) -> tuple[list[int], int]:
-        """Return the asynchronous transfers without a wait, and the total number."""
+        """Return the ids of asynchronous transfers without a wait.
+
+        The second value is the number of all asynchronous transfers.
+        """
         return self._order.without_wait(), self._order.asynchronous
 
     def add_work(self, item: Work) -> None:
@@ -98,7 +104,7 @@ class HostGraph:
         Raises:
             TraceError: If its id is repeated or too large.
         """
-        assert self.profile is not None  # such nodes need a profile
+        assert self.profile is not None  # work is known only from a profile
         self._check_id(item.node_id)
         kernels = self.profile.kernels.get(item.rf_id)
         parts: Iterable[tuple[int | None, Span]]
@@ -254,11 +260,11 @@ class HostGraph:
 class HostOrder:
     """Dependencies of each item, derived from the order on the host.
 
-    ``_waits`` are the items that the host waited for, by the stream that ran the
-    transfer, and ``_ran_on`` the computations and transfers of each stream.
-    ``_computing`` are the streams with computations, and ``_passed`` the waits that
-    each stream has passed. A wait is also an item. It depends on everything that the
-    host waited for earlier.
+    ``_waits`` has the items that the host waited for, by the stream that ran the
+    transfer. ``_ran_on`` has the computations and transfers of each stream.
+    ``_computing`` has the streams with computations. ``_passed`` has the waits that the
+    computations of each stream already depend on. A wait is also an item. It depends on
+    everything that the host waited for earlier.
     """
 
     _waits: dict[int | None, _Ends] = field(default_factory=lambda: defaultdict(_Ends))
@@ -288,7 +294,8 @@ class HostOrder:
         self._add_run(node_id, span, stream)
         waits = _ended(self._waits, span)
         if stream is not None:
-            # The previous kernel of the stream implies the waits that it had.
+            # The dependency on the stream's previous kernel implies the waits in
+            # ``passed``.
             passed = self._passed.setdefault(stream, {})
             waits = {on: each for on, each in waits.items() if passed.get(on) != each}
             passed |= waits
@@ -308,14 +315,14 @@ class HostOrder:
         """Return the dependencies of a transfer.
 
         Args:
-            node_id: Its id.
-            group: The group, as the trace names it.
-            sequence: Its sequence number in the group, or None if it has none.
-            is_async: Whether the host continues without waiting for it.
+            node_id: Id of the transfer.
+            group: Reference to the group, as stated in the trace.
+            sequence: Sequence number of the transfer in the group, or None.
+            is_async: Whether the host continues without waiting for the transfer.
             queue: Key of the queue that runs transfers one after another. This transfer
-                is appended to it.
-            stream: The stream of its kernel, or None if it is unknown.
-            span: The time of its kernel, or ``_UNKNOWN``.
+                is appended to the queue.
+            stream: Stream of the transfer's kernel, or None if unknown.
+            span: Time of the transfer's kernel, or ``_UNKNOWN``.
         """
         stream = None if stream is None else stream % _STREAMS
         inputs = {
@@ -367,7 +374,8 @@ class HostOrder:
         for transfer in begun:
             queue = self._queues.get(self._queue_of[transfer], [])
             del queue[: bisect_right(queue, transfer)]
-        # The wait ends with the last transfer. Without a stream, its time is unknown.
+        # The wait ends with the last transfer. If a transfer has no stream, the end is
+        # unknown.
         last, stream = max(
             (self._kernel_of[each] for each in begun),
             key=lambda ran: (ran[1] is None, ran[0].end_ns),
@@ -383,7 +391,7 @@ class HostOrder:
 
 
 class _Ends:
-    """The items of one stream by their ends, which need not be in the host's order."""
+    """The items of one stream by end time, which can differ from the host's order."""
 
     def __init__(self) -> None:
         self._ends_ns = array("q")

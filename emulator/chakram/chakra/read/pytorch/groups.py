@@ -1,10 +1,10 @@
 """Process groups of the transfers in a host trace.
 
-Since schema 1.0.3, a transfer names its group. In 1.0.2 it has a pointer, and the node
-``process_group:init`` maps pointers to groups. In 1.0.1 no such mapping exists. If
-there is only one pointer, Chakram assumes that it means all ranks. gloo's operations
-name no group. The user can state the group, or it is inferred from the traces of all
-ranks (see ``unnamed_groups``).
+Since schema 1.0.3, a transfer names its group. In 1.0.2, a transfer has a pointer
+instead, and the node ``process_group:init`` maps pointers to groups. In 1.0.1, no such
+mapping exists. If there is only one pointer, Chakram assumes that it means all ranks.
+gloo's operations name no group. The user can state the group. Otherwise, Chakram infers
+it from the traces of all ranks (see ``unnamed_groups``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Transfer:
         return self.rf_ids if self.label is None else (self.label, *self.rf_ids)
 
     def kernel(self, profile: Profile) -> tuple[int, Span] | None:
-        """Return the stream and the time of its kernel, or None if it has none."""
+        """Return the stream and the time of the transfer's kernel, or None."""
         for rf_id in self.nearest_rf_ids:
             for kernel in profile.kernels.get(rf_id, {}).items():
                 return kernel
@@ -66,14 +66,14 @@ class GroupFinder:
     """Resolver for the groups of one rank's transfers.
 
     Attributes:
-        rank: The rank.
+        rank: Rank whose transfers are resolved.
         initial: The groups that the trace defines, in the order of their creation.
         unnamed_groups: The name or purpose that the user states for the group of
             transfers that name none, by operation (see ``ReadOptions``).
         zero_is_a_group: Whether a group file defines a group ``0``.
         profile: The profile of the rank.
         members: The ranks of every group that the trace defines, by name.
-        warnings: The warnings: kind, location and sentence.
+        warnings: Kind, location and sentence of each warning.
     """
 
     rank: int
@@ -157,7 +157,7 @@ class GroupFinder:
     def _groups_of_unnamed(
         self, transfers: Sequence[Transfer], inferred: Sequence[str]
     ) -> Sequence[str | None]:
-        """Return the groups of the transfers that name none, in their order."""
+        """Return the group of each transfer that names no group, in order."""
         following = iter(inferred)
         groups: list[str | None] = []
         settled_by_user = 0
@@ -225,7 +225,8 @@ class GroupFinder:
 
     def _operation(self, transfer: Transfer) -> UnnamedOperation:
         what = transfer.what
-        # The label ran on a thread of the group, the operation on a host thread.
+        # The label ran on a thread of the group, but the operation ran on a host
+        # thread.
         label = -1 if transfer.label is None else transfer.label
         return UnnamedOperation(
             where=transfer.node.where,

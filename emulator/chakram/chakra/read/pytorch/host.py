@@ -3,7 +3,7 @@
 There are two formats. Schema 1.0.1 has flat keys (``parent``, ``inputs``,
 ``input_types``, ``rf_id``, ``op_schema``). Since 1.0.2, a node has ``ctrl_deps`` (one
 number: the caller), ``inputs`` and ``outputs`` as objects, and a list of attributes for
-the rest. Both become a ``HostNode``.
+all other values. Both become a ``HostNode``.
 
 The file does not state the order of execution. But ids ascend in the order in which
 operations started, over all threads of the process. The caller of a node has a smaller

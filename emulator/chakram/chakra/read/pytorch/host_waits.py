@@ -1,4 +1,4 @@
-"""Detection of waits for transfers from idle gaps of the host or GPU in the profile."""
+"""Detect waits for transfers by the idle gaps of the host or GPU in the profile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.kineto import Profile, Span
 
 _STILL: Final = 10
-"""Minimum length of a wait, as a multiple of the median idle gap of the host."""
+"""Minimum length of a wait, as a multiple of the median idle gap."""
 
 
 def waits_from_profile(
@@ -56,8 +56,8 @@ def waits_of_gpu(
 ) -> Mapping[int, Sequence[int]]:
     """Return the waits of a GPU that only the idle gaps between its kernels show.
 
-    PyTorch's data parallelism waits for NCCL without a record. The arguments and the
-    result are those of ``waits_from_profile``.
+    PyTorch's data parallelism waits for NCCL without recording the wait. The arguments
+    and the result are those of ``waits_from_profile``.
     """
     busy: list[tuple[int, int, int]] = []
     ends: dict[int, int] = {}
@@ -87,8 +87,7 @@ def waits_inside_callers(
     """Return how long operations of the host waited for transfers that they called.
 
     A backend such as gloo runs transfers on its own thread. The profile counts the wait
-    for a synchronous transfer as self time of its caller, for example of a function of
-    autograd.
+    for a synchronous transfer as self time of the caller, such as an autograd function.
 
     Args:
         transfers: The transfers of the rank.
@@ -119,7 +118,7 @@ def _add(busy: list[tuple[int, int, int]], node_id: int, span: Span | None) -> N
 def _waits_of(
     busy: Sequence[tuple[int, int, int]], ends: Mapping[int, int]
 ) -> dict[int, list[int]]:
-    """Return the waits, given the busy intervals of the host and the transfer ends."""
+    """Return the waits, given the busy intervals and the ends of the transfers."""
     if not (busy and ends):
         return {}
     gaps: list[tuple[int, int, int]] = []
@@ -137,8 +136,8 @@ def _waits_of(
     for before_ns, after_ns, node_id in gaps:
         if after_ns - before_ns < long_ns:
             continue
-        # The host continues soon after the transfer that it waits for has ended. So
-        # that end must be in the second half of the gap.
+        # The host continues soon after the transfer that it waits for has ended. So the
+        # end of the transfer must be in the second half of the gap.
         middle_ns = (before_ns + after_ns) // 2
         first, last = bisect_right(ends_ns, middle_ns), bisect_right(ends_ns, after_ns)
         ended = sorted(each for _, each in by_end[first:last] if each < node_id)

@@ -6,8 +6,8 @@ event of a kernel carries the "External id" of the operation that launched it.
 
 The self time of an operation is its duration without the events nested in it on the
 same thread. If there are kernels, only kernels count as computation, because the host
-runs ahead of the device. Kernels of NCCL never do: coalesced transfers start after
-their operations, so any operation may seem to launch them.
+runs ahead of the device. NCCL kernels never count as computation. Coalesced transfers
+start after their operations, so any operation may seem to launch them.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Profile:
         process: The process id, or None if no event states it.
         has_ids: Whether any event has a record function id.
         kernels_ns: Total duration of all kernels.
-        stray_kernels: Number of kernels that no known operation launched, as those of
-            CUDA graphs.
+        stray_kernels: Number of kernels that no known operation launched, such as
+            kernels of CUDA graphs.
         stray_ns: Total duration of these kernels.
     """
 

@@ -1,8 +1,9 @@
 """Reader for a PyTorch host trace: from its bytes to the graph of one rank.
 
-Most nodes of a host trace only describe structure. Only transfers, waits and, with a
-profile, nodes that took time become nodes of the graph. Memory usage depends on the
-amount of communication and the profile instead of the file size.
+Most nodes of a host trace only describe structure. Only transfers, waits and step
+markers become nodes of the graph. With a profile, nodes that took time are included
+too. Memory usage depends on the amount of communication and the profile instead of the
+file size.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME = 200
 _UNPROFILED_SHARE = 0.25
-"""Share of the operations of a trace that a profile may lack."""
+"""Maximum share of a trace's operations that a profile may lack without a warning."""
 
 _STRAY_SHARE = 0.01
-"""Share of the time of all kernels that kernels without an operation may have."""
+"""Maximum share of kernel time that may lack an operation without a warning."""
 _START = "init"
-"""Name in the record of the start of a communicator, which transfers nothing."""
+"""Operation name in the record of a communicator's start, which transfers nothing."""
 _STRUCTURE = "[pytorch|profiler|execution_trace|"
 """Name prefix of the nodes for the process and its threads."""
 
@@ -189,7 +190,7 @@ class HostTrace:
             self._take_work(offset, raw, self._profile)
 
     def _count(self, rf_id: int | None, profile: Profile) -> None:
-        """Count an operation as one that the profile has, or lacks."""
+        """Count an operation as present in the profile, or as missing there."""
         if rf_id:
             is_profiled = rf_id in profile.names
             self._profiled += is_profiled
@@ -239,7 +240,7 @@ class HostTrace:
             )
 
     def _check_steps(self) -> None:
-        """Refuse a profile of other steps, because it has no operation of the trace."""
+        """Refuse a profile without any operation of the trace: it has other steps."""
         profile = self._profile
         if profile is None or self._profiled or not self._unprofiled:
             return
@@ -292,7 +293,7 @@ class HostTrace:
         ]
 
     def _labels_of(self, node_ids: Sequence[int]) -> Iterator[int | None]:
-        """Yield, for each node, the record function of the first label after it."""
+        """Yield, for each node, the record function id of the first label after it."""
         labels = sorted(self._labels)
         at = 0
         for index, node_id in enumerate(node_ids):
@@ -361,7 +362,7 @@ class HostTrace:
     def _shown_waits(
         self, transfers: Sequence[Transfer]
     ) -> Mapping[int, Sequence[int]]:
-        """Return the transfers of each wait in the profile, by the following node."""
+        """Return the transfers of each wait in the profile, by id of the next node."""
         profile = self._profile
         if profile is None:
             return {}

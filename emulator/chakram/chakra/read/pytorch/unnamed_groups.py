@@ -41,15 +41,15 @@ class UnnamedOperation:
     """An operation that names no group.
 
     Attributes:
-        where: Its location.
+        where: Location of the operation.
         op: The operation: a collective, ``send`` or ``recv``.
         size_bytes: The contribution of the rank.
         members: Number of participants, or None if the arguments do not state it.
         splits: The splits of an uneven all_to_all.
         position: Position of the root or peer in the group.
         tag: The tag of a message.
-        thread: The thread that ran it, or None without a profile.
-        stated: Names of the groups that the user allows. Empty: any.
+        thread: Number of the thread that ran the operation, or None if unknown.
+        stated: Names of the groups that the user allows. If empty, all are allowed.
     """
 
     where: str
@@ -76,7 +76,7 @@ class RankOperations:
 
 
 def infer_groups(ranks: Mapping[int, RankOperations]) -> dict[int, list[str]]:
-    """Return, by rank, the names of the groups of its operations.
+    """Return the group names of the unnamed operations, by rank.
 
     Args:
         ranks: The operations by rank. Ranks without an entry exclude no groups.
@@ -135,7 +135,7 @@ class _Rank:
         if not self._threads:
             return False
         possible = self._by_threads()
-        if not any(possible):  # the threads do not follow this rule
+        if not any(possible):  # no assignment fits the threads
             self._threads = []
             return False
         return self._take_out(
@@ -231,7 +231,7 @@ class _Rank:
     def keep_demanded(
         self, sides: Mapping[int, Mapping[tuple[str, int], _Sides]]
     ) -> bool:
-        """Assign operations that are the only match for a peer's certain operations.
+        """Assign operations that are all needed to match a peer's certain operations.
 
         Returns:
             Whether anything changed.
@@ -346,7 +346,7 @@ def _peers(
         return
     is_even = each.op == CollectiveOp.ALL_TO_ALL
     even = each.size_bytes // group.size if is_even else None
-    # For these, only the root's buffer has the size of the whole.
+    # In a gather or scatter, only the root's buffer has the size of the whole.
     is_rooted = each.op in (CollectiveOp.GATHER, CollectiveOp.SCATTER)
     size_bytes = 0 if is_rooted else each.size_bytes
     for at, member in enumerate(group.ranks or range(group.size)):
