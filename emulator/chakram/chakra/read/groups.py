@@ -233,7 +233,7 @@ class _RankList(NamedTuple):
 
 
 def _set_aside(text: str) -> tuple[str, dict[int, _RankList]]:
-    """Return JSON without long lists of ranks, and these lists.
+    """Return JSON text without the lists of ranks to cache, and the removed lists.
 
     A list is replaced by an object with its number under an empty key. Thousands of
     traces repeat the same lists of thousands of ranks, so each is parsed only once.

@@ -42,7 +42,7 @@ class Kernel:
 
 
 def kernel_order(graph: TraceGraph, kernels: Sequence[Kernel]) -> dict[int, int]:
-    """Return, by position of a kernel, the position of the previous one in its stream.
+    """Map each kernel's position to that of the previous kernel in its stream.
 
     The result is empty if any node depends on a kernel: such a trace is already
     ordered.

@@ -341,7 +341,7 @@ def _group(node: HostNode, value: Any) -> GroupName:
         value = value[0] if value else None
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
-    # Waits of the older schemas have 0 in place of the pointer.
+    # Waits in older schemas have 0 instead of the pointer.
     return value or None
 
 

@@ -82,7 +82,8 @@ def infer_groups(ranks: Mapping[int, RankOperations]) -> dict[int, list[str]]:
         ranks: The operations by rank. Ranks without an entry exclude no groups.
 
     Raises:
-        TraceError: At the first operation that has no possible group, or several.
+        TraceError: At the first operation that has no possible group, or several
+            possible groups.
     """
     states = {rank: _Rank(each) for rank, each in ranks.items()}
     changed = True
