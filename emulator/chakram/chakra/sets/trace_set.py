@@ -224,12 +224,15 @@ def load_replicated(
             recorded_ranks=recorded_ranks,
         )
         digest = hashlib.sha256(f"{rank} {read.sha256} {replication}".encode())
+        for name, ranks in sorted(file_groups.items()):
+            digest.update(f"\n{name} {ranks}".encode())
+        overruled = _overruled(traces, file_groups, recorded_ranks)
         return TraceSet(
             name=f"{found.place}.{rank}",
             graphs=replicas.graphs,
             groups=replicas.groups,
             digest=digest.hexdigest(),
-            warnings=tuple(read.trace.warnings),
+            warnings=(*read.trace.warnings, *overruled.get(rank, ())),
             producer=read.trace.producer,
             schema=_schema(read.trace.metadata),
             notes=replicas.notes,
@@ -280,7 +283,7 @@ def assemble(
     """
     ranks = sorted(traces)
     groups = _merge_groups(traces, file_groups)
-    overruled = _overruled(traces, file_groups)
+    overruled = _overruled(traces, file_groups, len(traces))
     metadata = traces[ranks[0]].trace.metadata
     digest = hashlib.sha256()
     for rank in ranks:
@@ -368,11 +371,13 @@ def _parts(
 
 
 def _overruled(
-    traces: Mapping[int, ReadTrace], file_groups: Mapping[str, tuple[int, ...]]
+    traces: Mapping[int, ReadTrace],
+    file_groups: Mapping[str, tuple[int, ...]],
+    nranks: int,
 ) -> dict[int, list[TraceWarning]]:
     """Return, by rank, a warning if the group file overrides groups of the trace."""
     found: dict[int, list[TraceWarning]] = {}
-    world = world_group(len(traces)).ranks
+    world = world_group(nranks).ranks
     # Traces share rank tuples, which may be long. Compare each equal pair only once.
     same: set[tuple[int, int]] = set()
 

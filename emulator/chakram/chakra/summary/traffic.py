@@ -201,7 +201,8 @@ def _add_rank(
             of = _of(traffic, node.kind.name.lower(), None)
             of.sizes[size_bytes] += 1
             if node.kind is NodeKind.SEND:
-                _send(traffic, of, graph.rank, node.peer, size_bytes, 1)
+                ends = graph.rank, node.peer
+                traffic.unplaced += not _send(traffic, of, *ends, size_bytes, 1)
     for share, count in shares.items():
         _collective(traffic, share, count, graph.rank, groups.get(share.group))
 
@@ -234,15 +235,29 @@ def _collective(
     if share.splits is not None:
         # With uneven splits, every part is sent directly to its receiver.
         own = group.position(rank)
-        for peer, size_bytes in enumerate(share.splits.sent_bytes[:nranks]):
-            if peer != own and size_bytes:
-                _send(traffic, of, rank, group.ranks[peer], size_bytes, count)
-        return
-    for transfer in how.sends(group.position(rank), nranks=nranks, root=share.root):
-        size_bytes = transfer_bytes(
-            how, transfer, nranks=nranks, input_bytes=share.size_bytes
-        )
-        _send(traffic, of, rank, group.ranks[transfer.dst], size_bytes, count)
+        sends = [
+            (peer, size_bytes)
+            for peer, size_bytes in enumerate(share.splits.sent_bytes[:nranks])
+            if peer != own and size_bytes
+        ]
+    else:
+        sends = [
+            (
+                transfer.dst,
+                transfer_bytes(
+                    how, transfer, nranks=nranks, input_bytes=share.size_bytes
+                ),
+            )
+            for transfer in how.sends(
+                group.position(rank), nranks=nranks, root=share.root
+            )
+        ]
+    are_placed = [
+        _send(traffic, of, rank, group.ranks[peer], size_bytes, count)
+        for peer, size_bytes in sends
+    ]
+    if not all(are_placed):
+        traffic.unplaced += count
 
 
 def _send(
@@ -252,11 +267,11 @@ def _send(
     dst: int | None,
     size_bytes: int,
     count: int,
-) -> None:
+) -> bool:
+    """Add messages, and return whether their destination is a rank of the set."""
     nranks = len(traffic.sent_bytes)
     if dst is None or dst >= nranks:
-        traffic.unplaced += count
-        return
+        return False
     total = size_bytes * count
     of.sent_bytes += total
     of.wire_bytes += wire_bytes(size_bytes, path_mtu=PATH_MTU) * count
@@ -265,3 +280,4 @@ def _send(
     traffic.received_bytes[dst] += total
     if traffic.matrix is not None:
         traffic.matrix[src * nranks + dst] += total
+    return True

@@ -113,6 +113,18 @@ def test_digest_depends_on_the_contents(tmp_path: Path) -> None:
     assert load_trace_set(tmp_path / "plain").digest != plain.digest
 
 
+def test_digest_of_a_replica_depends_on_its_group_file(tmp_path: Path) -> None:
+    def digest() -> str:
+        return load_replicated(tmp_path, Replication(nranks=4)).digest
+
+    write_set(tmp_path)
+    plain = digest()
+    (tmp_path / "comm_group.json").write_text('{"1": [0, 1]}')
+    with_pairs = digest()
+    (tmp_path / "comm_group.json").write_text('{"1": [0]}')
+    assert len({plain, with_pairs, digest()}) == 3
+
+
 def test_progress_is_reported_after_every_rank(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     load_trace_set(write_set(tmp_path), on_rank=lambda *done: told.append(done))
@@ -399,6 +411,17 @@ def test_a_smaller_group_of_the_name_of_all_ranks_is_refused(tmp_path: Path) -> 
     assert load_trace_set(tmp_path).groups[WORLD].ranks == (0, 1, 2)
     write([1, 2])
     refused(tmp_path, r"w\.1\.et: defines the group 'world' of the ranks 1, 2 \(rename")
+
+
+def test_replicated_trace_warns_of_groups_that_its_file_overrides(
+    tmp_path: Path,
+) -> None:
+    data = metadata() + init_node('[{"pg_name": "1", "ranks": [0]}]')
+    (tmp_path / "w.0.et").write_bytes(data)
+    (tmp_path / "comm_group.json").write_text('{"1": [0, 1]}')
+    (warning,) = load_replicated(tmp_path, Replication(nranks=2)).warnings
+    assert (warning.kind, warning.rank) == (WarningKind.GROUP_DIFFERS, 0)
+    assert "gives group '1' the ranks 0; the group file" in warning.found
 
 
 def test_contradictory_groups_of_ranks_are_refused(tmp_path: Path) -> None:

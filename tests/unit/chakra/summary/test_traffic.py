@@ -121,6 +121,16 @@ def test_traffic_without_known_ranks_is_counted(node: dict[str, Any]) -> None:
     assert not any(traffic.sent_bytes)
 
 
+def test_a_collective_with_several_unknown_receivers_counts_once() -> None:
+    splits = Splits(sent_bytes=(8, 8, 8, 8), received_bytes=(8, 8, 8, 8))
+    uneven = collective(CollectiveOp.ALL_TO_ALL, 32, group="wide", splits=splits)
+    even = collective(CollectiveOp.ALL_TO_ALL, 32, group="wide")
+    for node in (even, uneven):
+        traffic = measured(2, node, wide=(0, 1, 4, 5))
+        assert traffic.unplaced == 2
+        assert list(traffic.row(0)) == [0, 8]
+
+
 def test_too_many_ranks_have_no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chakram.chakra.summary.traffic.MATRIX_RANKS", 1)
     traffic = measured(2, send(1, 8))
