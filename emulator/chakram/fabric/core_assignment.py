@@ -1,4 +1,4 @@
-"""Assignment of cores on a machine that runs both traffic generators and fabric.
+"""Assignment of cores on machines that run both the traffic and the fabric.
 
 A kernel switch takes about as much time per packet as the sender and the receiver. By
 default, the kernel forwards packets on the sender's core, which delays the next packet.
@@ -25,7 +25,7 @@ def forwarding_cores(usable: Collection[int]) -> tuple[int, ...]:
 
 
 def shard_core(usable: Collection[int], *, number: int, shards: int) -> int | None:
-    """Return the core of data-plane process *number* of *shards*.
+    """Return the core for data-plane process *number* out of *shards* processes.
 
     Returns None if there are more processes than cores. In that case, no process is
     pinned.

@@ -1,6 +1,6 @@
 """All fabric types, with the properties that readers of run directories need.
 
-To load the types themselves takes longer than to read a run directory.
+Loading the types themselves takes longer than reading a run directory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ class FabricTraits(NamedTuple):
     """Properties of a fabric type.
 
     Attributes:
-        rate_key: Key of the experiment file that sets the rate of ports.
-        stretches: Whether its time can be dilated.
+        rate_key: Key of the experiment file that sets the port rate.
+        stretches: Whether fabrics of this type support time dilation.
     """
 
     rate_key: str

@@ -4,7 +4,8 @@ Only elements that packets cross are converted. Every network card with an edge 
 a host, named after its instance. Every instance with edges at its ports becomes a
 switch. The internals of devices are ignored.
 
-The reader rejects some documents that the reference service accepts:
+The reader rejects documents with the following faults, which the reference service
+accepts:
 
 - edges with unknown links
 - slices that exceed a count
@@ -36,7 +37,7 @@ from chakram.topology.common_topologies import LinkKind, LinkNamer
 from chakram.topology.topology import Topology, check_topology
 
 SIZE_LIMIT_BYTES = 4 << 20
-"""Maximum size of a document."""
+"""Maximum size of an InfraGraph document."""
 
 _MOST_LINKS = 1 << 16
 _LARGEST = 1 << 16
@@ -134,7 +135,7 @@ def read_infragraph(text: bytes, *, source: str) -> Topology:
     """Return the fabric that an InfraGraph document in YAML describes.
 
     Args:
-        text: The document.
+        text: Content of the document.
         source: Name of the document, for error messages.
 
     Raises:
@@ -254,7 +255,7 @@ class _Reader:
     def _slice(
         self, text: str, where: str, known: dict[str, Any], noun: str
     ) -> tuple[str, range]:
-        """Return name and indices of a slice such as ``host[0:2]``."""
+        """Return the name and the indices of a slice such as ``host[0:2]``."""
         match = _ENDPOINT.match(text)
         if match is None:
             raise self._error(
@@ -324,7 +325,7 @@ class _Reader:
     def _check_names(
         self, places: Sequence[_Place], node: Callable[[_Place], str]
     ) -> None:
-        """Refuse two nodes with the same name, which would become one node."""
+        """Reject different nodes with the same name, which would become one node."""
         owners: dict[tuple[str, bool], str] = {}
         for place in places:
             is_host = self._is_host(place)

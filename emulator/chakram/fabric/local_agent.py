@@ -36,7 +36,7 @@ async def local_agent(
         log: File for the agent's output, which is removed if it is empty.
         prefix: Command that enters the lab and starts the agent (see
             ``chakram.fabric.enter_lab``).
-        options: Further options of ``chakram-agent serve``.
+        options: Further options for ``chakram-agent serve``.
         niceness: Niceness of the agent and its data-plane processes, if this user may
             set it. None to inherit the niceness of this process.
 

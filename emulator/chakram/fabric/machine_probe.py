@@ -31,7 +31,8 @@ _SOL_UDP = 17
 _UDP_SEGMENT = 103
 _UDP_GRO = 104
 _SO_RCVBUFFORCE = 33
-# Default of a stock kernel, enough for the windows of a few senders.
+# Default of net.core.rmem_max in a stock kernel. It is enough for the windows of a few
+# senders.
 _USUAL_RMEM_MAX_BYTES = 212_992
 
 
@@ -42,8 +43,9 @@ class Probe:
     Attributes:
         name: Short, stable name.
         ok: Whether the capability works.
-        reason: The finding as a clause, with the consequence if it does not work.
-        needed: Whether labs or runs require it.
+        reason: The finding as a clause. If the capability does not work, the clause
+            includes the consequence.
+        needed: Whether labs or runs require the capability.
     """
 
     name: str
@@ -53,7 +55,7 @@ class Probe:
 
 
 def probe_all() -> list[Probe]:
-    """Return all probes, most important first. This takes well under a second."""
+    """Run all probes. Return their results, most important first, in under a second."""
     return [
         _probe_user(),
         *probe_kernel(),
@@ -89,7 +91,7 @@ def probe_all() -> list[Probe]:
 
 @lru_cache(maxsize=1)
 def probe_kernel() -> tuple[Probe, ...]:
-    """Return the probes of namespaces, devices and queue disciplines."""
+    """Probe namespaces, devices and queue disciplines, and return the results."""
     try:
         child = subprocess.run(
             [sys.executable, "-P", "-m", "chakram.fabric.probe_child"],
@@ -128,7 +130,7 @@ def _udp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _tried(name: str, act: Callable[[], object], *, works: str, lacks: str) -> Probe:
-    """Return the probe of an action. *lacks* describes the consequence of a failure."""
+    """Try an action, and return the result. *lacks* is the consequence of a failure."""
     try:
         act()
     except OSError as error:
@@ -244,10 +246,10 @@ def _probe_rdma() -> Probe:
 
 
 def probe_steering(devices: Path = Path("/sys/class/infiniband")) -> Probe:
-    """Probe whether NICs intercept packets to the UDP port of RoCE.
+    """Probe whether NICs intercept packets to the RoCE UDP port.
 
     NICs with the driver `mlx5_core` do so while RoCE is enabled: packets to port 4791
-    never reach a socket. The types of their GIDs show whether RoCE is enabled.
+    never reach a socket. The GID types of a NIC show whether RoCE is enabled.
 
     Args:
         devices: Directory with a link for each RDMA device.
@@ -279,7 +281,7 @@ def probe_steering(devices: Path = Path("/sys/class/infiniband")) -> Probe:
 
 
 def _gid_types(device: Path) -> set[str]:
-    """Return the types of the GIDs of an RDMA device, except unused GIDs."""
+    """Return the GID types of an RDMA device, without unused GIDs."""
     found = set()
     for entry in device.glob("ports/*/gid_attrs/types/*"):
         try:

@@ -27,7 +27,7 @@ _LIMIT_BYTES = 1 << 20
 
 _Result = tuple[str, bool, str]
 
-# Queue disciplines that labs do not need, but that show what this kernel could do.
+# Queue disciplines that labs do not need, but that show the abilities of this kernel.
 _FURTHER_QUEUES = (
     ("netem", "link delays"),
     ("fq", "pacing by the kernel"),
@@ -36,7 +36,7 @@ _FURTHER_QUEUES = (
 
 
 def main() -> int:
-    """Run all probes, and return 0 whatever they find."""
+    """Run all probes. Return 0 regardless of their results."""
     sys.stdout.write(json.dumps(_try_all()))
     return 0
 

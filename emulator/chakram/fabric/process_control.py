@@ -52,12 +52,12 @@ def become_daemon() -> int:
     """Continue as a new process, which leads a new session.
 
     The original process ends when the new process has ended or has closed the returned
-    descriptor. Until then, it forwards SIGTERM. After a SIGTERM, it waits for the end
-    of the new process.
+    descriptor. Until then, it forwards SIGTERM. After a SIGTERM, it waits until the new
+    process ends.
 
     Returns:
-        A descriptor that the new process closes once it is to outlive the original
-        process. Processes that the new process starts do not inherit it.
+        A descriptor. When the new process closes it, the original process ends.
+        Processes that the new process starts do not inherit the descriptor.
     """
     reader, writer = os.pipe()
     mask = {signal.SIGTERM}
@@ -132,7 +132,7 @@ def process_start_ticks(pid: int) -> int | None:
 
 
 def is_alive(pid: int, start_ticks: int) -> bool:
-    """Return whether the process with that start time runs and is not a zombie."""
+    """Return whether a process with this ID and start time runs and is not a zombie."""
     fields = _stat_fields(pid)
     return (
         fields is not None and fields[0] not in "ZX" and int(fields[19]) == start_ticks
@@ -167,7 +167,7 @@ def end_process(pid: int, start_ticks: int, *, grace_ns: int) -> bool:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, number)
             # A process descriptor becomes readable when the process ends. Unlike
-            # select, poll takes any number of a descriptor.
+            # select, poll accepts descriptors with any number.
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             if poll.poll(wait_ns / 1e6):

@@ -37,7 +37,7 @@ from chakram.foundation.errors import ChakramError, FabricError, PrivilegeError
 from chakram.foundation.explained_writes import explained_writes
 
 SNAP_BYTES = 1 << 18
-"""Upper bound of frame lengths. Readers refuse longer records."""
+"""Upper bound on frame lengths. Readers of capture files reject longer records."""
 
 FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_BYTES, 1)
 """Header of a capture file of Ethernet frames, readable by Wireshark.
@@ -64,8 +64,8 @@ class CaptureRequest:
 
     Attributes:
         host: Name of the host.
-        netns: Path of its network namespace.
-        interface: Its interface.
+        netns: Path of the host's network namespace.
+        interface: Interface to capture on.
         path: Path of the capture file.
     """
 
@@ -96,7 +96,7 @@ class CaptureResult:
 
 
 def encode_request(requests: Sequence[CaptureRequest], *, limit_bytes: int) -> bytes:
-    """Return the line of JSON that requests captures from the process.
+    """Return the JSON line that requests captures from the process.
 
     Args:
         requests: One request for each host.
@@ -107,7 +107,7 @@ def encode_request(requests: Sequence[CaptureRequest], *, limit_bytes: int) -> b
 
 
 def check_ready(line: bytes) -> None:
-    """Check that *line* is the answer of a process that is ready to capture.
+    """Check that *line* reports a process that is ready to capture.
 
     Raises:
         PrivilegeError: If the process may not capture.

@@ -30,7 +30,7 @@ _STOP_TIMEOUT_S = 20
 
 
 class Captures:
-    """Results of captures, available after the block of ``capturing``."""
+    """Results of captures, available when the block of ``capturing`` has ended."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -79,7 +79,7 @@ async def capturing(
     """Capture the packets that lab hosts send and receive while the block runs.
 
     Args:
-        lab: The lab.
+        lab: Running lab.
         hosts: Names of the hosts to capture on.
         folder: Directory for the files ``capture-<host>.pcap``.
         limit_bytes: Maximum size of each file.

@@ -1,10 +1,10 @@
 """Interface that all fabric types provide to the rest of the program.
 
 Each fabric type is a module of this package with the class of its ``fabric`` section.
-The section defines the ports and links of the fabric, its simulated behavior, and how
-to bring it up. Once the fabric is up, a ``World`` replaces the section. It contains
-ports with addresses, reachable agents, and possibly a topology. From then on, runs are
-the same on all fabric types.
+The section defines the ports and links of the fabric, the behavior in simulations, and
+how to bring the fabric up. Once the fabric is up, a ``World`` replaces the section. It
+contains ports with addresses, reachable agents, and possibly a topology. From then on,
+runs are the same on all fabric types.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _IPV6_LEAST_MTU = 1280
 """Minimum MTU of an IPv6 link (RFC 8200, section 5)."""
 
 Dilation = Annotated[int, Field(strict=True, ge=1, le=100_000)]
-"""Factor by which time is stretched: see ``chakram.config.dilation``."""
+"""Factor by which time is dilated: see ``chakram.config.dilation``."""
 
 Addressing = Literal["ipv4", "ipv6"]
 """Address family of all ports."""
@@ -117,11 +117,11 @@ class TlsSettings(Model):
     """Certificates for mutual TLS with the agents."""
 
     ca: FilePath = Field(examples=["certs/ca.pem"])
-    """The authority's certificate."""
+    """Certificate of the certificate authority."""
     cert: FilePath = Field(examples=["certs/controller.pem"])
-    """The controller's certificate."""
+    """Certificate of the controller."""
     key: FilePath = Field(examples=["certs/controller.key"])
-    """The controller's private key."""
+    """Private key of the controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +130,10 @@ class AgentPlace:
 
     Attributes:
         name: Name of the agent in the plan.
-        target: ``unix:/path`` or ``host:port``; None: only a launcher can start it.
-        login: Address of its host for launchers; None: the name.
-        tls: Certificates; None on this machine.
+        target: ``unix:/path`` or ``host:port``. None if only a launcher can start the
+            agent.
+        login: Address of the agent's host for launchers. None to use the name.
+        tls: Certificates, or None for an agent on this machine.
     """
 
     name: str
@@ -148,8 +149,8 @@ class WorldRequest:
     Attributes:
         seed: Seed of the experiment.
         nports: Number of ports that the jobs need.
-        processes: Number of data-plane processes of each agent; None for the result of
-            ``data_plane_processes``.
+        processes: Number of data-plane processes of each agent; None to use the result
+            of ``data_plane_processes``.
         lab_name: Prefix of the names of everything created, or the name of a running
             lab.
         logs: Directory for the logs of local agents, and for captures.
@@ -169,12 +170,12 @@ class World:
     Attributes:
         ports: All ports, in the order in which ranks are placed on them.
         agents: All agents.
-        topology: Its topology, or None if unknown.
-        ecmp: How its switches choose among equal-cost paths, or None if unknown.
+        topology: Topology of the fabric, or None if unknown.
+        ecmp: How the switches choose among equal-cost paths, or None if unknown.
         notes: Facts that readers of the results should know, one sentence each.
         lab: The lab of fabric type ``namespaces``, or None.
         captures: Packet captures in the lab, or None.
-        telemetry: Switches to read, or None.
+        telemetry: Switches whose counters a run reads, or None.
     """
 
     ports: tuple[PortPlan, ...]
@@ -244,9 +245,10 @@ class FabricKind(Model, ABC):
     """The ``fabric`` section of an experiment, for one fabric type.
 
     Attributes:
-        on_this_machine: Whether this machine carries all its packets.
+        on_this_machine: Whether this machine carries all packets of the fabric.
         has_switches: Whether packets between two ports cross a switch.
-        key_use: Worlds of the keys that do not have an effect in all worlds.
+        key_use: Worlds in which a key has an effect, for keys without an effect in some
+            worlds.
     """
 
     on_this_machine: ClassVar[bool] = True
@@ -255,7 +257,7 @@ class FabricKind(Model, ABC):
 
     kind: str
     dilation: Dilation = 1
-    """Factor that multiplies all times and divides all rates of the file."""
+    """Factor that multiplies all times and divides all rates in the file."""
 
     if TYPE_CHECKING:
 
@@ -275,7 +277,7 @@ class FabricKind(Model, ABC):
 
     @property
     def rate_key(self) -> str:
-        """Key of the experiment file that sets the rate of ports."""
+        """Key of the experiment file that sets the port rate."""
         return FABRIC_TRAITS[self.kind].rate_key
 
     # ---- ports and links -------------------------------------------------------------
@@ -317,12 +319,12 @@ class FabricKind(Model, ABC):
 
     @property
     def is_modeled(self) -> bool:
-        """Whether the switches of its runs are modeled."""
+        """Whether runs on the fabric use modeled switches."""
         return False
 
     @property
     def fault_kinds(self) -> Collection[FaultKind]:
-        """Kinds of link faults that its runs can inject."""
+        """Kinds of link faults that runs on the fabric can inject."""
         return ()
 
     @property
@@ -332,7 +334,7 @@ class FabricKind(Model, ABC):
 
     @abstractmethod
     def to_topology(self, nports: int | None = None) -> Topology | None:
-        """Return hosts, switches and links, or None if they are unknown.
+        """Return the hosts, switches and links, or None if they are unknown.
 
         Args:
             nports: Number of ports that the jobs need, for a fabric of variable size.
@@ -343,7 +345,7 @@ class FabricKind(Model, ABC):
         """
 
     def addresses(self, topology: Topology) -> Sequence[str]:
-        """Return the addresses of the hosts of *topology*, in their order."""
+        """Return the addresses of the hosts of *topology*, in host order."""
         planned = plan_addresses(topology, self.family)
         return [planned.host(host).address for host in topology.hosts]
 
@@ -391,7 +393,8 @@ class FabricKind(Model, ABC):
     def neighbors(self, host: str) -> list[tuple[str, str]] | None:
         """Return IP and MAC addresses of the neighbors that a lab gives to a host.
 
-        None: The fabric is no lab, so its hosts find their neighbors themselves.
+        None means that the fabric is not a lab. Its hosts then find their neighbors
+        themselves.
         """
         del host
         return None
@@ -431,7 +434,7 @@ class FabricKind(Model, ABC):
 
     @abstractmethod
     def details(self) -> str:
-        """Return shape and rates as text."""
+        """Return the shape and rates of the fabric as text."""
 
     def describe(self) -> str:
         """Return a one-line description of the fabric."""
@@ -443,7 +446,7 @@ class FabricKind(Model, ABC):
         """Return warnings about keys that have no effect or an unexpected effect."""
         return []
 
-    # ---- bringing it up --------------------------------------------------------------
+    # ---- bringing up the fabric ------------------------------------------------------
 
     def launched_allow(self) -> Sequence[str] | None:
         """Return the prefixes that launched agents may send to.
@@ -453,16 +456,17 @@ class FabricKind(Model, ABC):
         return None
 
     def only_hosts(self, names: Collection[str]) -> Self:
-        """Return the fabric without hosts that are not in *names*.
+        """Return the fabric with only the hosts in *names*.
 
         Raises:
-            ConfigError: If no host remains, or the others do not fit the topology.
+            ConfigError: If no host remains, or the remaining hosts do not fit the
+                topology.
         """
         return self
 
     @abstractmethod
     async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
-        """Bring up fabric and agents, and register their removal with *stack*."""
+        """Bring up the fabric and agents, and register their removal with *stack*."""
 
     @asynccontextmanager
     async def open(self, request: WorldRequest) -> AsyncIterator[World]:
@@ -481,11 +485,11 @@ class FabricKind(Model, ABC):
     async def start_lab(
         self, lab_name: str, *, seed: int, lifetime: str
     ) -> LabHandle | None:
-        """Build the fabric without a run, or return None if there is none to build."""
+        """Build the fabric without a run. Return None if there is nothing to build."""
         return None
 
     def agent_addresses(self) -> dict[str, list[str]] | None:
-        """Return the addresses of each agent, or None if all are on this machine."""
+        """Return each agent's addresses, or None if all agents are on this machine."""
         return None
 
 
@@ -565,5 +569,5 @@ def check_mtu(mtu: int, family: str, location: Location) -> list[Mistake]:
 
 
 def rate_text(rate_bps: int | None) -> str:
-    """Return a rate as text."""
+    """Return a rate as text. None means no rate limit."""
     return "without rate" if rate_bps is None else format_rate(rate_bps)

@@ -65,7 +65,7 @@ def _undilated(value: object) -> Literal[1]:
 
 
 def _or_file(schema: dict[str, Any]) -> None:
-    """Let the schema of a list also accept the name of a file."""
+    """Make the schema of a list also accept the name of a file."""
     described = {key: schema.pop(key) for key in ("title",) if key in schema}
     both = [
         dict(schema),
@@ -134,7 +134,7 @@ class ExternalFabric(FabricKind):
         min_length=1,
         max_length=64,
     )
-    """Prefixes that must contain every port address. Agents need the same with
+    """Prefixes that must contain every port address. Agents need the same prefixes in
     --allow."""
     tls: TlsSettings | None = None
     """Mutual TLS, required for agents at TCP addresses of other hosts."""
@@ -148,9 +148,9 @@ class ExternalFabric(FabricKind):
     switches: SwitchesSettings | None = None
     """Simulated switches. Default: one queue per port."""
     ecmp: Literal["drawn", "crc16", "crc32", "ns3"] = "drawn"
-    """Equal-cost paths of simulated switches. drawn: at random for each flow; crc16,
-    crc32: by a CRC of addresses and ports, as in switch chips; ns3: by the hash of
-    ns-3."""
+    """Choice among equal-cost paths in simulated switches. drawn: at random for each
+    flow; crc16, crc32: by a CRC of addresses and ports, as in switch chips; ns3: by the
+    ns-3 hash."""
 
     telemetry: TelemetrySettings | None = None
     """Counters to read from the switches. Needs topology."""
@@ -158,7 +158,7 @@ class ExternalFabric(FabricKind):
     @model_validator(mode="before")
     @classmethod
     def _read_inventory(cls, data: Any, info: ValidationInfo) -> Any:
-        """Replace the name of an inventory file by what the file contains."""
+        """Replace the name of an inventory file with the contents of the file."""
         if not isinstance(data, dict) or not isinstance(data.get("hosts"), str):
             return data
         inventory = read_inventory(resolved_path(data["hosts"], info))
@@ -200,7 +200,7 @@ class ExternalFabric(FabricKind):
         return tuple(names)
 
     def check(self) -> list[Mistake]:
-        """Check shape, hosts, addresses, isolation and certificates."""
+        """Check the shape, hosts, addresses, isolation and certificates."""
         mistakes = [] if self.topology is None else self._check_shape(self.topology)
         mistakes += check_hosts(self.hosts, ("fabric",))
         mistakes += _check_addresses(self)
@@ -278,18 +278,18 @@ class ExternalFabric(FabricKind):
 
     @property
     def may_mark(self) -> bool:
-        """Whether switches may set ECN marks: true, because they are unknown."""
+        """Whether switches may set ECN marks. Unknown switches may, so this is true."""
         return True
 
     def details(self) -> str:
-        """Return hosts, ports and rate as text."""
+        """Return the numbers of hosts and ports, and the rate, as text."""
         return (
             f"{len(self.hosts)} hosts, {self.nports} ports, "
             f"{rate_text(self.defaults.rate_bps)}"
         )
 
     def to_topology(self, nports: int | None = None) -> Topology | None:
-        """Return the topology with port names as host names, or None if not set."""
+        """Return the topology, or None if not set. Its hosts have the port names."""
         if self.topology is None:
             return None
         topology = self.topology.to_topology(self.links, self.port_names())
@@ -299,7 +299,7 @@ class ExternalFabric(FabricKind):
         )
 
     def warnings(self) -> list[str]:
-        """Return warnings about settings without effect, at all or in simulations."""
+        """Return warnings about settings that are unused, at all or in simulations."""
         topology = self.to_topology()
         if self.topology is None or topology is None:
             return []
@@ -342,7 +342,7 @@ class ExternalFabric(FabricKind):
         return tuple(str(port.address.ip) for _, _, port in _ports(self))
 
     def planned_ports(self, nports: int) -> tuple[PortPlan, ...]:
-        """Return the ports, in the order of the file."""
+        """Return the ports, in file order."""
         return tuple(
             PortPlan(
                 number=number,
@@ -365,7 +365,7 @@ class ExternalFabric(FabricKind):
         return [host.name for _, host, _ in _ports(self)]
 
     def data_plane_processes(self, nports: int, cores: Collection[int]) -> int:
-        """Return one process per port."""
+        """Return the number of ports, because each port has one data-plane process."""
         return nports
 
     def agent_addresses(self) -> dict[str, list[str]]:
@@ -381,10 +381,11 @@ class ExternalFabric(FabricKind):
         return [str(each) for each in self.allow]
 
     def only_hosts(self, names: Collection[str]) -> Self:
-        """Return the fabric without hosts that are not in *names*.
+        """Return the fabric with only the hosts in *names*.
 
         Raises:
-            ConfigError: If no host remains, or the others do not fit the topology.
+            ConfigError: If no host remains, or the remaining hosts do not fit the
+                topology.
         """
         hosts = tuple(host for host in self.hosts if host.name in names)
         if not hosts:
@@ -418,7 +419,7 @@ class ExternalFabric(FabricKind):
                 for host in self.hosts
             ),
             topology=topology,
-            # Without equal-cost paths, any hash selects the right ones.
+            # Without equal-cost paths, any hash selects the right paths.
             ecmp=None
             if topology is None or any(map(topology.has_choice, topology.switches))
             else self.ecmp_hash(request.seed),

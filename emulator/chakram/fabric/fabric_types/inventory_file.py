@@ -28,13 +28,13 @@ class PortSettings(Model):
     """One port of a host."""
 
     open: PortSpecification
-    """udp: and an interface, or verbs: and an RDMA device."""
+    """udp: followed by an interface, or verbs: followed by an RDMA device."""
     address: InterfaceAddress
-    """Address with prefix length; all ports have the same family."""
+    """Address with prefix length. All ports have the same address family."""
     netns: FilePath | None = Field(default=None, examples=["/run/netns/port0"])
-    """Network namespace of the interface. Default: that of the agent."""
+    """Network namespace of the interface. Default: the agent's namespace."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate. Default: defaults.rate."""
+    """Pacing rate. Default: defaults.rate."""
     mtu: Whole | None = Field(default=None, ge=576, le=65_535, examples=[9000])
     """Largest IP packet, in bytes. Default: defaults.mtu."""
 
@@ -43,8 +43,8 @@ class HostSettings(Model):
     """A host that an agent controls."""
 
     name: Name
-    """Name of the host and its only port in results; names of several ports also
-    contain open, e.g. h1:udp:ens1f0."""
+    """Name of the host in results. If the host has one port, the port has the same
+    name; otherwise, port names also contain open, e.g. h1:udp:ens1f0."""
     agent: AgentAddress | None = None
     """The host's agent: address:port, or unix:/path on this machine. Default: the
     agent is started with --launch."""
@@ -81,9 +81,10 @@ class Inventory(Model):
     defaults: PortDefaults = PortDefaults.section_defaults()
     """Defaults for the settings of ports."""
     allow: tuple[Prefix, ...] | None = Field(default=None, min_length=1, max_length=64)
-    """Prefixes that must contain every port address. Default: that of experiments."""
+    """Prefixes that must contain every port address. Default: the default of
+    experiments."""
     tls: TlsSettings | None = None
-    """Mutual TLS with the agents. Relative paths start at the folder of this file."""
+    """Mutual TLS with the agents. Paths are relative to the folder of this file."""
 
 
 def read_inventory(path: Path) -> Inventory:
@@ -112,7 +113,7 @@ def located_ports(
 
 
 def check_hosts(hosts: Sequence[HostSettings], at: Location) -> Iterator[Mistake]:
-    """Yield what is wrong among hosts: equal names, agents or addresses, two families.
+    """Yield conflicts between hosts: equal names, agents or addresses, or two families.
 
     Args:
         hosts: The hosts.

@@ -85,7 +85,7 @@ class LinkSettings(Model):
     rate_bps: Rate | None = Field(default=None, alias="rate")
     """Rate of each direction. Default: unlimited."""
     delay_ns: Time = Field(default=0, alias="delay")
-    """Propagation delay; not with kernel switches."""
+    """Propagation delay. Kernel switches do not apply it."""
     queue_bytes: Size | None = Field(default=None, alias="queue")
     """Queue limit of a switch port; further packets are dropped. Default: 2MiB if the
     link has a rate, but no limit in simulations of an external fabric."""
@@ -94,12 +94,12 @@ class LinkSettings(Model):
         BeforeValidator(_ecn_parts, json_schema_input_type=EcnSettings | str | None),
         AfterValidator(_ecn_in_order),
     ] = None
-    """Queue lengths for ECN marks: a section, or Kmin/Kmax/Pmax. Default: no marks, as
-    always with kernel switches."""
+    """Queue lengths for ECN marks: a section, or Kmin/Kmax/Pmax. Default: no marks.
+    Kernel switches never mark packets."""
 
     @property
     def kind(self) -> LinkKind:
-        """Properties of these links for a topology."""
+        """Properties of links with these settings, for a topology."""
         return LinkKind(
             rate_bps=self.rate_bps,
             delay_ns=self.delay_ns,
@@ -127,10 +127,10 @@ class LinkSettings(Model):
 
 
 class LinksSettings(Model):
-    """Links by their place in the fabric."""
+    """Settings of links, by their place in the fabric."""
 
     host: LinkSettings = LinkSettings.section_defaults()
-    """Links of hosts. Without switches: total rate of a node."""
+    """Links of hosts. In shapes without switches, rate is the total rate of a node."""
     uplink: LinkSettings = LinkSettings.section_defaults()
     """Links between switches, or between nodes without switches."""
     core: LinkSettings | None = None
@@ -138,7 +138,7 @@ class LinksSettings(Model):
 
     @property
     def all(self) -> tuple[LinkSettings, ...]:
-        """The settings of every kind of link that is set."""
+        """The settings of all kinds of links, without ``core`` if it is not set."""
         return tuple(each for each in (self.host, self.uplink, self.core) if each)
 
 
@@ -147,7 +147,7 @@ _CONFIG_DB_LIMIT_BYTES = 16 << 20
 
 
 def _config_db(value: object, info: ValidationInfo) -> str:
-    """Return the tables of a SONiC switch, from a file or as written, as JSON."""
+    """Return the tables of a SONiC switch as JSON, from a file name or the tables."""
     where, tables = CONFIG_DB, value
     try:
         if isinstance(value, str):
@@ -171,11 +171,11 @@ ConfigDb = Annotated[
     PlainValidator(_config_db, json_schema_input_type=str | dict[str, Any]),
     PlainSerializer(json.loads, return_type=dict[str, Any], when_used="json"),
 ]
-"""Tables of a SONiC switch as JSON: what the model uses of its ``config_db.json``."""
+"""JSON with the tables in a SONiC switch's ``config_db.json`` that the model uses."""
 
 
 class SwitchesSettings(section_of(Profile)):  # type: ignore[misc] # a made class
-    """Switch model of simulations, and of runs with modeled switches."""
+    """Switch model for simulations, and for runs with modeled switches."""
 
     sonic: ConfigDb | None = Field(default=None, examples=["config_db.json"])
     """config_db.json of a SONiC switch, as a file name or as its tables. Its buffers,
@@ -223,7 +223,7 @@ class SwitchesSettings(section_of(Profile)):  # type: ignore[misc] # a made clas
 
 
 def _check_ports(config_db: str, topology: Topology | None) -> list[Mistake]:
-    """Check that a configured switch has enough ports for every switch in use."""
+    """Check that *config_db* has enough ports for every switch of the topology."""
     if topology is None:
         return []
     nports = len(port_names(json.loads(config_db), where=CONFIG_DB))
@@ -248,8 +248,8 @@ def with_given_queues(
 
     Args:
         topology: The topology of a shape.
-        links: Settings of its links.
-        has_cores: Whether links above the second tier have the settings of cores.
+        links: Settings of the links in *topology*.
+        has_cores: Whether links above the second tier use the ``core`` settings.
     """
     uplinks = set(topology.uplinks())
     leaves = {topology.switch_of(host) for host in topology.hosts}

@@ -1,8 +1,8 @@
-"""Fabric type ``loopback``: every port is an address in 127.0.0.0/8. Unprivileged.
+"""Fabric type ``loopback``: every port is an address in 127.0.0.0/8.
 
 IPv6 has only one loopback address, ``::1``. With IPv6, every port is therefore a UDP
-port of that address. The fabric has no switch. If ``rate`` is not set, only this
-machine's processor limits the rate.
+port of that address. The fabric has no switch and needs no privileges. If ``rate`` is
+not set, only this machine's processor limits the rate.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoopbackFabric(LocalFabric):
     kind: Literal["loopback"]
     """Ports are addresses of this machine's loopback interface."""
     ports: Whole | None = Field(default=None, ge=1, le=MAX_HOSTS, examples=[8])
-    """Ports. Default: as many as the jobs need."""
+    """Number of ports. Default: as many as the jobs need."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
     """Pacing rate of each port. Default: unlimited."""
     addressing: Addressing = "ipv4"
@@ -57,7 +57,7 @@ class LoopbackFabric(LocalFabric):
 
     @property
     def receiving_udp_ports(self) -> range:
-        """UDP ports that ports receive on: with IPv6, one for each port."""
+        """UDP ports that ports receive on. With IPv6, each port uses a separate one."""
         count = 1 if self.addressing == IPV4 else self.ports or 1
         return range(self.udp_port, self.udp_port + count)
 
@@ -72,7 +72,7 @@ class LoopbackFabric(LocalFabric):
         return self.ports
 
     def details(self) -> str:
-        """Return the rate as text."""
+        """Return the port rate as text."""
         rate = "no rate" if self.rate_bps is None else format_rate(self.rate_bps)
         return f"{rate} per port"
 

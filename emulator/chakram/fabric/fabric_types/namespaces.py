@@ -75,28 +75,28 @@ class NamespaceFabric(LocalFabric):
     """Hosts and switches are network namespaces of this machine."""
     switch: Literal["kernel", "model"] = "kernel"
     """Switches of a run. kernel: bridges and routes of the kernel; model: the switch
-    model in a separate process. Simulations always use the switch model; with
-    model, their hosts send ahead of the wire like those of runs."""
+    model in a separate process. Simulations always use the switch model. With model,
+    simulated hosts may run ahead of the link rate, as hosts of runs do."""
     topology: TopologySettings = Field(examples=[{"single_switch": {"hosts": 8}}])
     """Shape of the fabric: exactly one of its keys."""
     links: LinksSettings = LinksSettings.section_defaults()
     """Rates and queues of the links."""
     switches: SwitchesSettings | None = None
-    """Switches of simulations, and of runs with switch: model. Default: one queue per
+    """Switches for simulations, and for runs with switch: model. Default: one queue per
     port."""
     addressing: Addressing = "ipv4"
     """Address family of all ports."""
     mtu: Whole = Field(default=4200, ge=576, le=65_535)
-    """Largest IP packet, in bytes; with IPv6 at least 1280."""
+    """Largest IP packet, in bytes. With IPv6, at least 1280."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
     """UDP port that ports receive on."""
     capture: tuple[Name, ...] = Field(default=(), max_length=64, examples=[["h0"]])
-    """Hosts to capture packets of."""
+    """Hosts on which to capture packets."""
     telemetry: TelemetrySettings | None = None
     """Counters to read from the switches through gNMI. Needs switch: model."""
 
     def check(self) -> list[Mistake]:
-        """Check shape, addresses, captures and MTU."""
+        """Check the shape, addresses, captures and MTU."""
         mistakes = self.topology.check()
         if not mistakes:
             mistakes = _check_room(self)
@@ -130,13 +130,13 @@ class NamespaceFabric(LocalFabric):
 
     @property
     def may_mark(self) -> bool:
-        """Whether any link has ECN thresholds, or the switches mark by themselves."""
+        """Whether any link has ECN thresholds, or a SONiC switch marks packets."""
         marks = self.switches is not None and self.switches.marks
         return marks or any(each.ecn for each in self.links.all)
 
     @property
     def is_modeled(self) -> bool:
-        """Whether the switches of its runs are modeled."""
+        """Whether runs on the fabric use modeled switches."""
         return self.switch == "model"
 
     def neighbors(self, host: str) -> list[tuple[str, str]]:
@@ -164,7 +164,7 @@ class NamespaceFabric(LocalFabric):
         return tuple(kind for kind in FAULT_KINDS if kind != "pause_storm")
 
     def details(self) -> str:
-        """Return shape, rates and MTU as text."""
+        """Return the shape, rates and MTU as text."""
         text = f"{self.topology.describe()}, hosts {rate_text(self.port_rate_bps)}"
         shape = self.topology.shape
         if shape is not None and shape.has_uplinks:
@@ -172,7 +172,7 @@ class NamespaceFabric(LocalFabric):
         return f"{text}, MTU {self.mtu}"
 
     def warnings(self) -> list[str]:
-        """Return warnings about settings without effect, at all or in runs."""
+        """Return warnings about settings that are not used, at all or in runs."""
         warnings = self.topology.warnings(self.links)
         if self.switch == "model":
             return warnings
@@ -198,7 +198,7 @@ class NamespaceFabric(LocalFabric):
         topology = self.topology.to_topology(self.links)
         # Only kernel labs shape links with token buckets. Kernel labs have no ECN
         # marks, no rates above 10 Gbit/s and no forwarding hosts. Settings with any of
-        # these thus describe switches other than the kernel's.
+        # these therefore describe other switches than the kernel's.
         shape = self.topology.shape
         is_other = (
             self.switch != "kernel"
@@ -234,7 +234,7 @@ class NamespaceFabric(LocalFabric):
         return len(data_plane_cores(cores))
 
     async def start_lab(self, lab_name: str, *, seed: int, lifetime: str) -> LabHandle:
-        """Build the fabric."""
+        """Build the fabric as a lab."""
         from chakram.fabric.labs.lab import start_lab
 
         shape = self.topology.shape
@@ -258,7 +258,7 @@ class NamespaceFabric(LocalFabric):
         )
 
     async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
-        """Build a lab, or use the running lab with that name and leave it running."""
+        """Use the running lab with the requested name and keep it, or build a lab."""
         from chakram.fabric.capture.capture_session import capturing
         from chakram.fabric.enter_lab import enter_command
         from chakram.fabric.labs.lab_files import (
@@ -346,7 +346,7 @@ class NamespaceFabric(LocalFabric):
         return lab_plan(mapping, addresses, topology, self.telemetry.interval_ns)
 
     async def _lab(self, stack: AsyncExitStack, request: WorldRequest) -> LabState:
-        """Find the running lab with that name, or build a lab only for this run."""
+        """Return the running lab with the requested name, or build one for the run."""
         from chakram.fabric.labs.lab_files import (
             CONTROLLER,
             register_process,
@@ -429,7 +429,7 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
 
 
 def _check_telemetry(fabric: NamespaceFabric) -> list[Mistake]:
-    """Check that telemetry is of modeled switches, without ``targets`` and ``otlp``."""
+    """Check that telemetry reads modeled switches, without ``targets`` or ``otlp``."""
     telemetry = fabric.telemetry
     if telemetry is None:
         return []
@@ -464,7 +464,7 @@ def _check_captures(fabric: NamespaceFabric) -> list[Mistake]:
             hint = "use hosts of graph" if graph else f"use h0 to h{count - 1}"
             mistakes.append(Mistake(location, f"there is no host {name!r}", hint))
         elif name in fabric.capture[:index]:
-            # Two captures would write one file.
+            # Two captures would write to the same file.
             found = f"host {name!r} is listed twice"
             mistakes.append(Mistake(location, found, "name every host once"))
     return mistakes

@@ -1,4 +1,4 @@
-"""Settings of the counters that a run reads from switches."""
+"""Settings for the counters that a run reads from switches."""
 
 from __future__ import annotations
 
@@ -42,26 +42,28 @@ class TargetSettings(Model):
     switch: Name
     """Name of the switch in the topology."""
     address: ListenAddress | None = Field(default=None, examples=["192.0.2.7:8080"])
-    """Its gNMI server. Default: none; the switch sends OTLP."""
+    """Address of the switch's gNMI server. Default: none; the switch must send OTLP."""
     mapping: str = Field(default="sonic", min_length=1, max_length=4096)
-    """What its counters mean: sonic, openconfig, or a file."""
+    """Mapping of the switch's counters: sonic, openconfig, or a file."""
     ports: Mapping[str, str] = Field(
         default_factory=dict, examples=[{"Ethernet0": "leaf0-h0"}]
     )
-    """Links by the switch's names of its ports: name of the link, or of the port in the
-    topology. Default: the ports have the topology's names."""
+    """Ports, by the names that the switch uses. A value is the name of a link, or of a
+    port in the topology. Default: the switch uses the port names of the topology."""
     device: str | None = Field(default=None, max_length=255)
-    """Attribute value by which OTLP names the switch. Default: the only switch."""
+    """Attribute value that identifies the switch in OTLP. Required if several switches
+    send OTLP."""
     ca: FilePath | None = Field(default=None, examples=["certs/switch-ca.pem"])
-    """Certificate authority of the switch. Default: no TLS, only for this machine."""
+    """Certificate authority of the switch. Default: no TLS, which is allowed only on
+    this machine."""
     cert: FilePath | None = Field(default=None, examples=["certs/client.pem"])
-    """Own certificate."""
+    """Client certificate for the gNMI server."""
     key: FilePath | None = Field(default=None, examples=["certs/client.key"])
     """Private key of cert."""
     server_name: str | None = Field(default=None, max_length=255)
-    """Name in the certificate of the switch. Default: that of address."""
+    """Host name in the certificate of the switch. Default: the host in address."""
     username: str | None = Field(default=None, max_length=255)
-    """User."""
+    """User name for the gNMI server."""
     password_env: str | None = Field(default=None, examples=["SWITCH_PASSWORD"])
     """Environment variable that contains the password."""
     password_file: FilePath | None = Field(default=None, examples=["switch.password"])
@@ -73,7 +75,7 @@ class TargetSettings(Model):
         return value if value in BUILT_IN else str(resolved_path(value, info))
 
     def credentials(self) -> Credentials:
-        """Return the credentials.
+        """Return the credentials for the gNMI server.
 
         Raises:
             ConfigError: If the password cannot be read.
@@ -106,16 +108,17 @@ class TargetSettings(Model):
 
 
 class OtlpSettings(Model):
-    """Where switches send OTLP metrics to."""
+    """Receiver to which switches send OTLP metrics."""
 
     listen: ListenAddress = Field(examples=["192.0.2.1:4317"])
     """Address to listen on for OTLP over gRPC."""
     cert: FilePath | None = Field(default=None, examples=["certs/collector.pem"])
-    """Certificate. Default: no TLS."""
+    """Certificate of the receiver. Default: no TLS."""
     key: FilePath | None = Field(default=None, examples=["certs/collector.key"])
     """Private key of cert."""
     ca: FilePath | None = Field(default=None, examples=["certs/switch-ca.pem"])
-    """Authority of the switches that may send. Default: any switch."""
+    """Certificate authority of the switches that may send metrics. Default: all
+    switches may send."""
 
 
 class TelemetrySettings(Model):
@@ -126,7 +129,8 @@ class TelemetrySettings(Model):
     )
     """Time between two samples, in real time. Some switches need at least 1s."""
     targets: tuple[TargetSettings, ...] = Field(default=(), max_length=4096)
-    """The switches. With switch: model, all of them are read without this key."""
+    """Switches to read. With switch: model, a run reads all switches; do not set this
+    key."""
     otlp: OtlpSettings | None = None
     """Receiver of OTLP metrics."""
 
@@ -134,7 +138,7 @@ class TelemetrySettings(Model):
         """Return the mistakes within the section.
 
         Args:
-            topology: The fabric; None if it is unknown or invalid.
+            topology: Topology of the fabric, or None if it is unknown or invalid.
         """
         mistakes = [] if self.otlp is None else list(self._check_otlp(self.otlp))
         seen: set[str] = set()
@@ -212,7 +216,7 @@ class TelemetrySettings(Model):
         ]
 
     def to_plan(self, topology: Topology) -> TelemetryPlan:
-        """Return what a run reads.
+        """Return the telemetry plan for a run.
 
         Raises:
             ConfigError: If a password or mapping cannot be read.
@@ -241,7 +245,7 @@ class TelemetrySettings(Model):
 
 
 def located_ports(target: TargetSettings, topology: Topology) -> dict[str, str]:
-    """Return the switch's names of its ports, by their names in the topology."""
+    """Return the switch's name for each port, by the port's name in the topology."""
     if not target.ports:
         return {
             str(end): end.port
@@ -253,7 +257,7 @@ def located_ports(target: TargetSettings, topology: Topology) -> dict[str, str]:
 
 
 def _port_names(target: TargetSettings, topology: Topology) -> dict[str, str]:
-    """Return the name of each port, by all names that can represent it."""
+    """Return the full name of each port, by all names that *target* may use."""
     ends = {}
     for link in topology.links_of(target.switch):
         end = link.end_at(target.switch)
@@ -267,9 +271,9 @@ def lab_plan(
     topology: Topology,
     interval_ns: int,
 ) -> TelemetryPlan:
-    """Return what a run reads from a lab's modeled switches.
+    """Return the telemetry plan for the modeled switches of a lab.
 
-    They answer with their counters of this moment, and at any interval.
+    Modeled switches always return current counters, and support any interval.
     """
     quick = mapping.model_copy(
         update={

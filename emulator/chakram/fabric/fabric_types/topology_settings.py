@@ -36,7 +36,7 @@ from chakram.topology.topology import (
 )
 
 MAX_SWITCH_HOSTS = 65_536
-"""Hosts of a single switch."""
+"""Maximum number of hosts on a single switch."""
 
 MAX_HOSTS = 16_384
 
@@ -44,22 +44,25 @@ MOST_PARALLEL = 64
 """Maximum number of parallel links in one entry of a graph."""
 
 MAX_FABRIC_HOSTS = 1 << 17
-"""Hosts of a shape of several tiers. Experiments have no more ranks."""
+"""Maximum number of hosts in a shape of several tiers. Experiments cannot have more
+ranks."""
 
 MAX_FABRIC_LINKS = 1 << 19
-"""Links between the switches of a shape, which take seconds to create."""
+"""Maximum number of links between the switches of a shape. Creating that many takes
+seconds."""
 
 Names = Sequence[str] | None
 
 
 class Shape(Model, ABC):
-    """A shape of a fabric.
+    """Base class for the shapes of a fabric.
 
     Attributes:
         tiers: Number of tiers of switches.
         is_built: Whether namespace labs support the shape.
         has_uplinks: Whether the shape has links between switches.
-        has_cores: Whether the links of its third tier have their own settings.
+        has_cores: Whether the shape has a third tier, whose links have separate
+            settings.
     """
 
     tiers: ClassVar[int] = 2
@@ -109,7 +112,7 @@ class Shape(Model, ABC):
         return host
 
     def port_rate_bps(self, links: LinksSettings) -> int | None:
-        """Return the usual rate of hosts' links, or None if they have none."""
+        """Return the usual rate of hosts' links, or None if they have no rate."""
         return links.host.rate_bps
 
 
@@ -117,7 +120,7 @@ class _ServerShape(Shape):
     """A shape whose hosts may be ports of servers."""
 
     server_ports: Whole = Field(default=1, ge=1, le=1024, examples=[8])
-    """Ports of each server: consecutive hosts, see same_host of placement."""
+    """Ports per server. The ports are consecutive hosts; see same_host of placement."""
 
     def server_of(self, host: int) -> int:
         """Return the server that a host is a port of."""
@@ -128,13 +131,14 @@ class GraphLink(Model):
     """A link of a graph."""
 
     ends: tuple[Name, Name] = Field(examples=[["h0", "s0"]])
-    """The two nodes. A host comes first in the name of the link, else the first one."""
+    """The two nodes that the link connects. The name of the link begins with the host
+    if there is one, otherwise with the first node."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate of each direction. Default: that of links.host or links.uplink."""
+    """Rate of each direction. Default: the rate in links.host or links.uplink."""
     delay_ns: Time | None = Field(default=None, alias="delay")
-    """Propagation delay. Default: that of links.host or links.uplink."""
+    """Propagation delay. Default: the delay in links.host or links.uplink."""
     count: Whole = Field(default=1, ge=1, le=MOST_PARALLEL)
-    """Parallel links."""
+    """Number of parallel links."""
 
 
 class GraphShape(Shape):
@@ -153,7 +157,7 @@ class GraphShape(Shape):
         max_length=1 << 16,
         examples=[[{"ends": ["a", "s0"]}, {"ends": ["b", "s0"]}]],
     )
-    """All links. Each host has one, to a switch."""
+    """All links. Each host has exactly one link, to a switch."""
 
     @property
     def nhosts(self) -> int:
@@ -161,7 +165,7 @@ class GraphShape(Shape):
         return len(self.hosts)
 
     def port_rate_bps(self, links: LinksSettings) -> int | None:
-        """Return the most frequent rate of hosts' links, the highest of several."""
+        """Return the most frequent rate of hosts' links, or the highest in a tie."""
         hosts = {*self.hosts}
         rates = Counter(
             links.host.rate_bps if each.rate_bps is None else each.rate_bps
@@ -180,7 +184,7 @@ class GraphShape(Shape):
         )
 
     def check(self) -> list[Mistake]:
-        """Check size, names and links, and that all hosts are connected."""
+        """Check the size, names and links, and that all hosts are connected."""
         hosts = {*self.hosts}
         uplinks = sum(link.count for link in self.links if not hosts & {*link.ends})
         if mistakes := self.check_size("graph", uplinks):
@@ -233,7 +237,7 @@ class SingleSwitchShape(_ServerShape):
     has_uplinks: ClassVar[bool] = False
 
     hosts: Whole = Field(ge=1, le=MAX_SWITCH_HOSTS, examples=[8])
-    """Hosts, with one port each."""
+    """Number of hosts, with one port each."""
 
     @property
     def nhosts(self) -> int:
@@ -260,13 +264,14 @@ class ClosShape(_ServerShape):
     """Leaves and spines."""
 
     leaves: Whole = Field(ge=1, le=1024, examples=[2])
-    """Leaf switches."""
+    """Number of leaf switches."""
     spines: Whole = Field(ge=1, le=1024, examples=[2])
-    """Spine switches."""
+    """Number of spine switches."""
     hosts_per_leaf: Whole = Field(ge=1, le=1024, examples=[4])
-    """Hosts of each leaf, with one port each."""
+    """Number of hosts per leaf, with one port each."""
     uplinks: Whole | None = Field(default=None, ge=1, le=1024, examples=[4])
-    """Links of each leaf to the spines, round robin. Default: one per spine."""
+    """Number of links from each leaf to the spines, assigned round robin. Default: one
+    per spine."""
 
     @property
     def nhosts(self) -> int:
@@ -274,7 +279,7 @@ class ClosShape(_ServerShape):
         return self.leaves * self.hosts_per_leaf
 
     def check(self) -> list[Mistake]:
-        """Check that every leaf reaches every spine, and the size."""
+        """Check the size, and that every leaf reaches every spine."""
         return [
             *_check_uplinks("clos", self.uplinks, self.spines),
             *self.check_size("clos", self.leaves * (self.uplinks or self.spines)),
@@ -308,16 +313,17 @@ class FatTreeShape(_ServerShape):
     has_cores: ClassVar[bool] = True
 
     pods: Whole = Field(ge=1, le=256, examples=[2])
-    """Pods."""
+    """Number of pods."""
     leaves: Whole = Field(ge=1, le=256, examples=[2])
-    """Leaves of each pod, linked to every spine of the pod."""
+    """Number of leaves per pod. Each leaf has a link to every spine of the pod."""
     spines: Whole = Field(ge=1, le=256, examples=[2])
-    """Spines of each pod."""
+    """Number of spines per pod."""
     cores: Whole = Field(ge=1, le=256, examples=[2])
-    """Cores per spine number, linked to these spines in all pods. A k-ary fat tree has
-    k pods, and k/2 of all others."""
+    """Number of cores for each spine of a pod. These cores link to the spines with the
+    same number in all pods. In a k-ary fat tree, pods is k, and all other counts are
+    k/2."""
     hosts_per_leaf: Whole = Field(ge=1, le=1024, examples=[2])
-    """Hosts of each leaf, with one port each."""
+    """Number of hosts per leaf, with one port each."""
 
     @property
     def nhosts(self) -> int:
@@ -355,14 +361,14 @@ class RailShape(Shape):
     """Servers with several ports: port r of every server is on leaf r."""
 
     servers: Whole = Field(ge=1, le=MAX_HOSTS, examples=[4])
-    """Servers."""
+    """Number of servers."""
     ports: Whole = Field(ge=1, le=64, examples=[2])
-    """Ports of each server, and leaves. Every port is a host, numbered server by
-    server; see same_host of placement."""
+    """Number of ports per server, and of leaves. Every port is a host. Hosts are
+    numbered server by server; see same_host of placement."""
     spines: Whole = Field(ge=1, le=1024, examples=[2])
-    """Spine switches."""
+    """Number of spine switches."""
     uplinks: Whole | None = Field(default=None, ge=1, le=1024, examples=[4])
-    """Links of each leaf to the spines, as in clos."""
+    """Number of links from each leaf to the spines, as in clos."""
 
     @property
     def nhosts(self) -> int:
@@ -370,7 +376,7 @@ class RailShape(Shape):
         return self.servers * self.ports
 
     def check(self) -> list[Mistake]:
-        """Check that every leaf reaches every spine, and the size."""
+        """Check the size, and that every leaf reaches every spine."""
         return [
             *_check_uplinks("rail", self.uplinks, self.spines),
             *self.check_size("rail", self.ports * (self.uplinks or self.spines)),
@@ -426,7 +432,7 @@ class RingShape(_ForwardingShape):
     """Nodes in a ring."""
 
     nodes: Whole = Field(ge=2, le=MAX_HOSTS, examples=[8])
-    """Nodes. More than 256 in namespaces need addressing: ipv6."""
+    """Number of nodes. In namespaces, more than 256 nodes need addressing: ipv6."""
 
     @property
     def nhosts(self) -> int:
@@ -448,8 +454,8 @@ class TorusShape(_ForwardingShape):
     dimensions: tuple[Annotated[Whole, Field(ge=1, le=MAX_HOSTS)], ...] = Field(
         min_length=1, max_length=6, examples=[[4, 4]]
     )
-    """Nodes in each dimension. More than 256 nodes in namespaces need addressing: ipv6.
-    Numbers increase fastest in the first dimension."""
+    """Number of nodes in each dimension. In namespaces, more than 256 nodes in total
+    need addressing: ipv6. Node numbers increase fastest in the first dimension."""
 
     @property
     def nhosts(self) -> int:
@@ -478,10 +484,10 @@ class TorusShape(_ForwardingShape):
 
 
 class FullyConnectedShape(_ForwardingShape):
-    """Nodes with links between every pair."""
+    """Nodes with a link between every pair."""
 
     nodes: Whole = Field(ge=2, le=256, examples=[8])
-    """Nodes."""
+    """Number of nodes."""
 
     @property
     def nhosts(self) -> int:
@@ -498,7 +504,7 @@ class FullyConnectedShape(_ForwardingShape):
 
 
 class TopologySettings(Model):
-    """Exactly one of these shapes."""
+    """Shape of the fabric: exactly one of these keys."""
 
     single_switch: SingleSwitchShape | None = None
     """All hosts on one switch."""
@@ -515,7 +521,7 @@ class TopologySettings(Model):
     torus: TorusShape | None = None
     """A torus of nodes that forward packets."""
     fully_connected: FullyConnectedShape | None = None
-    """Nodes with links to all others, which forward packets."""
+    """Nodes that forward packets, each with a link to all others."""
 
     @property
     def shape(self) -> Shape | None:
@@ -572,11 +578,11 @@ class TopologySettings(Model):
         ]
 
     def to_topology(self, links: LinksSettings, names: Names = None) -> Topology:
-        """Return the topology of this shape with these links.
+        """Return the topology of the shape, with the given link settings.
 
         Args:
             links: Settings of the links.
-            names: Names of the hosts; None for h0, h1, ...
+            names: Names of the hosts, or None for h0, h1, ...
 
         Raises:
             ConfigError: If no shape is set.

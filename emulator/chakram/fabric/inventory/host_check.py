@@ -1,4 +1,4 @@
-"""Comparison of the ports of an inventory with the interfaces that hosts have."""
+"""Comparison of the ports in an inventory with the actual interfaces of the hosts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def check_ports(
     """Yield the differences between a host's interfaces and its inventory ports.
 
     Args:
-        host: The host of the inventory.
-        found: Its interfaces.
-        defaults: Defaults of the inventory.
+        host: Host in the inventory.
+        found: Interfaces found on the host.
+        defaults: Port defaults of the inventory.
     """
     for port in host.ports:
         kind, name = port.open.partition(":")[0], interface_of(port.open)
@@ -62,9 +62,10 @@ def check_ports(
 def _of_device(
     device: str, address: IPv4Address | IPv6Address, found: Sequence[HostPort]
 ) -> list[HostPort]:
-    """Return the interfaces of an RDMA device, those with the address if any has it.
+    """Return the interfaces that may belong to an RDMA device.
 
-    Bonds, VLANs and devices in software are interfaces whose device is unknown.
+    If any of these interfaces has the address, the others are omitted. The RDMA device
+    of bonds, VLANs and software devices is unknown, so they match only by address.
     """
     possible = [each for each in found if each.rdma_device in (device, "")]
     having = [

@@ -1,9 +1,10 @@
-"""Host lists in the notation of Slurm, such as ``gpu[001-064,070]-ib``.
+"""Host lists in Slurm notation, such as ``gpu[001-064,070]-ib``.
 
 A list consists of names, separated by commas. A name may contain bracket groups with
-numbers and ranges. Several groups in a name form their product, in which the left group
-varies slowest. The padding of a range is the width of its first number. The semantics
-are those of ``scontrol show hostnames``, except that duplicates are refused.
+numbers and ranges. A name with several groups expands to all combinations, in which the
+leftmost group varies slowest. The numbers of a range are padded to the width of its
+first number. The semantics are those of ``scontrol show hostnames``, except that
+duplicates are rejected.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _HINT = "write names and ranges, e.g. gpu[001-064],login1"
 
 
 def expand_host_list(text: str, *, where: str) -> list[str]:
-    """Return the host names of a list, in its order.
+    """Return the host names of a list, in list order.
 
     Args:
-        text: The list. Spaces around names are ignored.
-        where: The place of the list, for messages.
+        text: Host list. Spaces around names are ignored.
+        where: Location of the list, for error messages.
 
     Raises:
         ConfigError: If the list is malformed, names a host twice or has too many hosts.
@@ -68,7 +69,7 @@ def expand_host_list(text: str, *, where: str) -> list[str]:
 
 
 def _split(text: str, where: str) -> Iterator[str]:
-    """Yield the names between commas outside brackets."""
+    """Split a list at the commas outside brackets, and yield the parts."""
     begin = depth = 0
     for at, character in enumerate(text):
         if character == "," and not depth:
@@ -92,7 +93,7 @@ def _stripped(part: str, where: str) -> str:
 
 
 def _pieces(part: str, where: str) -> tuple[list[Iterable[str]], int]:
-    """Return the texts that each piece of a name may have, and their combinations."""
+    """Return the alternatives for each piece of a name, and how many names result."""
     pieces: list[Iterable[str]] = []
     count = 1
     for at, piece in enumerate(_BRACKETS.split(part)):
@@ -108,7 +109,7 @@ def _pieces(part: str, where: str) -> tuple[list[Iterable[str]], int]:
 
 
 def _range(text: str, where: str) -> tuple[range, int]:
-    """Return the numbers of a range, and the width that they are padded to."""
+    """Return the numbers of a range, and the width to which they are padded."""
     found = _RANGE.fullmatch(text)
     if found is None:
         what = f"has {_shown(text)} in brackets, which is not a number or range"

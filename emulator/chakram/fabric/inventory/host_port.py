@@ -11,14 +11,15 @@ class HostPort:
 
     Attributes:
         interface: Name of the interface.
-        netns: Its network namespace; None: that of the agent.
-        addresses: Its addresses with prefix lengths, without link-local ones.
+        netns: Network namespace of the interface, or None for the agent's namespace.
+        addresses: Addresses with prefix lengths, without link-local addresses.
         mtu: Largest IP packet, in bytes.
         is_up: Whether the interface is up and has a carrier.
-        rate_bps: Speed of the link; None: unknown.
-        driver: Name of the driver; empty: unknown.
-        numa_node: NUMA node of the device; None: unknown, or the host has only one.
-        rdma_device: Name of the RDMA device; empty: none.
+        rate_bps: Speed of the link, or None if unknown.
+        driver: Name of the driver. Empty if unknown.
+        numa_node: NUMA node of the device. None if unknown, or if the host has only
+            one.
+        rdma_device: Name of the RDMA device. Empty if there is none.
     """
 
     interface: str

@@ -1,4 +1,4 @@
-"""Hosts of other tools' inventories: Slurm, MPI, Ansible and CloudAI."""
+"""Hosts from the inventories of other tools: Slurm, MPI, Ansible and CloudAI."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ _LIMIT_BYTES = 64 << 20
 _SLOTS = re.compile(r"(slots|max[-_]slots)=[0-9]{1,9}")
 _COUNT = re.compile(r":[0-9]{1,9}$")
 _ANSIBLE = re.compile(r"\[[A-Za-z_].*\]|---|[A-Za-z_][\w.-]*:|\S+\s.*\bansible_\w+=.*")
-"""Lines of Ansible's own inventories, in INI and in YAML."""
+"""Pattern of lines in Ansible's own inventory formats, INI and YAML."""
 _MEMBERS = 4
 _SUFFIXES = (".ini", ".json", ".toml", ".txt", ".yaml", ".yml")
-"""Endings of file names. Such names are not hosts, even if the file is missing."""
+"""Suffixes of file names. A text with such a suffix is never a host list, even if there
+is no such file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedHost:
-    """A host, and the address or name that reaches it over the control network."""
+    """A host, and its address or name on the control network."""
 
     name: str
     address: str
 
 
 def listed_hosts(text: str, *, group: str | None = None) -> list[ListedHost]:
-    """Return the hosts of a list or of an inventory file, in its order.
+    """Return the hosts of a list or an inventory file, in the given order.
 
     Args:
-        text: A host list in the notation of Slurm, or the name of a file: a hostfile of
-            Open MPI, MPICH or Intel MPI, the output of ``ansible-inventory --list``, or
-            a system file of CloudAI (``.toml``).
-        group: Name of a group (Ansible) or partition (CloudAI); None: all hosts.
+        text: A host list in Slurm notation, or the name of a file. The file is an Open
+            MPI, MPICH or Intel MPI hostfile, the output of ``ansible-inventory
+            --list``, or a CloudAI system file (``.toml``).
+        group: Name of a group (Ansible) or partition (CloudAI), or None for all hosts.
 
     Raises:
         ConfigError: If the list or file is invalid, or names a host twice.
@@ -72,7 +73,7 @@ def listed_hosts(text: str, *, group: str | None = None) -> list[ListedHost]:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a file exists. A long host list cannot be a file name."""
+    """Return whether a file exists. A long host list is not a valid file name."""
     try:
         return path.is_file()
     except OSError:
@@ -115,7 +116,7 @@ def _of_hostfile(data: bytes, source: str) -> Iterator[ListedHost]:
 def _of_ansible(data: bytes, source: str, group: str | None) -> Iterator[ListedHost]:
     """Yield the hosts of a group, in the order of ``ansible-inventory --list``.
 
-    ``ansible_host`` is the address of a host, if the inventory has it.
+    The address of a host is ``ansible_host`` if the inventory sets it.
     """
     hint = "write it with: ansible-inventory --list > hosts.json"
     document = parse_json(data, source, error=ConfigError, hint=hint)
@@ -176,10 +177,10 @@ def _of_cloudai(data: bytes, source: str, group: str | None) -> Iterator[ListedH
 def _nodes_of_partition(
     partition: dict[str, Any], where: str, hint: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the host lists of a partition, each with its place.
+    """Yield the host lists of a partition, each with its location in the file.
 
-    Older files list the nodes of the partition, too. A partition may have no list,
-    because CloudAI asks Slurm for its nodes.
+    In older files, the partition itself also lists nodes. A partition may have no list,
+    because CloudAI can ask Slurm for the nodes.
     """
     owners = [(partition, where)]
     if "groups" in partition:

@@ -1,4 +1,4 @@
-"""Choice of the ports of a host by subnet or interface, and the inventory file."""
+"""Choose the ports of hosts by subnet or interface, and write an inventory file."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from chakram.foundation.units import format_rate
 
 Prefix = IPv4Network | IPv6Network
 CERTIFICATES = {"ca": "ca.pem", "cert": "controller.pem", "key": "controller.key"}
-"""Files of a controller in a folder of certificates, by key of ``tls``."""
+"""Names of the controller's files in a certificate folder, by key of ``tls``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortChoice:
-    """Which ports of a host belong to the fabric under test.
+    """Conditions for the ports of a host that belong to the fabric under test.
 
     Attributes:
-        prefixes: Ports have an address in one of these; empty: any address.
-        interfaces: Patterns of interface names, e.g. ``ens*f?np0``; empty: any name.
+        prefixes: A port must have an address in one of these. Empty for any address.
+        interfaces: Patterns of interface names, e.g. ``ens*f?np0``. Empty for any name.
     """
 
     prefixes: Collection[Prefix] = ()
@@ -37,8 +37,8 @@ class FoundHost:
     Attributes:
         name: Name of the host.
         ports: Chosen ports, in the order of placement.
-        agent: Address of its agent; None: it is launched for each run.
-        login: Address of the host for launchers; None: the name.
+        agent: Address of the host's agent, or None if each run launches an agent.
+        login: Address of the host for launchers, or None to use its name.
     """
 
     name: str
@@ -81,7 +81,7 @@ def choose_ports(
 
 
 def _address(port: HostPort, choice: PortChoice) -> str | None:
-    """Return the first matching address of a port; None if it is not chosen."""
+    """Return the first matching address of a port. None means it is not chosen."""
     if choice.interfaces and not any(
         fnmatchcase(port.interface, pattern) for pattern in choice.interfaces
     ):
@@ -112,13 +112,14 @@ def inventory_text(
     certificates: str | None,
     on_nics: bool = False,
 ) -> str:
-    """Return an inventory file with these hosts.
+    """Return the text of an inventory file.
 
     Args:
         hosts: The hosts, in the order of placement.
-        allow: Prefixes that experiments may send to; empty: the default of experiments.
-        certificates: Folder with the controller's certificate; None: none.
-        on_nics: Whether ports with an RDMA device use it instead of sockets.
+        allow: Prefixes that experiments may send to. Empty to leave the choice to
+            experiments.
+        certificates: Folder with the controller's certificate, or None for no TLS.
+        on_nics: Whether ports with an RDMA device use the device instead of sockets.
     """
     return "\n".join(_lines(hosts, allow, certificates, on_nics)) + "\n"
 

@@ -55,11 +55,11 @@ _BRIDGE = "br0"
 
 
 def build_lab(spec: LabSpec) -> BuiltLab:
-    """Build the lab of *spec*, or remove everything if a step fails.
+    """Build the lab that *spec* describes, or remove everything if a step fails.
 
     Raises:
         PrivilegeError: If this process lacks privileges.
-        FabricError: If the kernel cannot build it.
+        FabricError: If the kernel cannot build the lab.
     """
     addresses = plan_addresses(spec.topology, spec.addressing)
     if spec.addressing == IPV6:
@@ -75,9 +75,9 @@ def build_lab(spec: LabSpec) -> BuiltLab:
         shaped = any(link.rate_bps is not None for link in spec.topology.links)
         cores = forwarding_cores(os.sched_getaffinity(0)) if shaped else ()
         for number, switch in enumerate(spec.topology.switches):
-            # Steering hashes each packet with the kernel's own key. If this switch or a
-            # later switch chooses among equal-cost paths, it would use that hash
-            # instead of its seeded hash.
+            # Steering hashes each packet with the kernel's own key. If this or a later
+            # switch chooses among equal-cost paths, it would use that hash instead of
+            # its seeded hash.
             steered = () if spec.topology.path_has_choice(switch) else cores
             settings[switch] = switch_sysctls(
                 spec.addressing, spec.seed, number, steered
@@ -225,7 +225,7 @@ class _Builder:
         return made
 
     def _forward(self, switch: str) -> None:
-        """Enable routing in a switch last, so that IPv6 ports do not announce it."""
+        """Enable routing last, so that a switch's IPv6 ports do not announce it."""
         namespace = self._namespaces[switch]
         settings = forwarding_sysctls(self._spec.addressing)
         run_in_namespace(namespace.descriptor, write_settings, switch, settings)
@@ -298,8 +298,8 @@ def switch_off_udp_segmentation(node: str, interface: str) -> None:
     """Disable UDP segmentation offload. Call this in the node's namespace.
 
     Args:
-        node: The host or switch, for error messages.
-        interface: Its interface.
+        node: Name of the host or switch, for error messages.
+        interface: Interface of the node.
 
     Raises:
         FabricError: If the kernel cannot disable it.

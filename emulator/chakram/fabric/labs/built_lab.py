@@ -25,7 +25,7 @@ class BuiltLab:
     Attributes:
         namespaces: Namespace of each host or switch, by name.
         ports: Both ends of every link that was built.
-        addresses: Its address plan.
+        addresses: Address plan of the lab.
         prefix_lengths: Prefix length of the subnet, by host.
         notes: Parts of the specification that this kernel does not support.
     """

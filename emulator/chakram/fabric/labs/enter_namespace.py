@@ -96,7 +96,8 @@ def in_namespace(target: str | int, *, may_stay: bool = False) -> Iterator[None]
 
     Raises:
         FabricError: If there is no such namespace.
-        PrivilegeError: If this process may not enter it, or could not return.
+        PrivilegeError: If this process may not enter the namespace, or could not leave
+            it again.
     """
     home = os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -124,8 +125,8 @@ def in_namespace(target: str | int, *, may_stay: bool = False) -> Iterator[None]
 def run_in_namespace(target: str | int, fn: Callable[..., _T], *args: Any) -> _T:
     """Return ``fn(*args)``, called by a new thread in the namespace.
 
-    The calling thread does not move, so this works even if it could not return.
-    Exceptions of *fn* are raised here.
+    The calling thread does not move, so this works even if the thread could not return.
+    Exceptions from *fn* are raised in the calling thread.
 
     Raises:
         FabricError: If there is no such namespace.

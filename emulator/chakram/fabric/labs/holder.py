@@ -92,7 +92,8 @@ def main() -> int:
         if rootless:
             enter_new_user_namespace()
         if spec.lifetime == "run":
-            # Use a signal that can be handled, because names must be removed first.
+            # Use a signal that can be handled, because the holder must first remove
+            # names.
             die_with_parent(parent, signal_number=signal.SIGTERM)
         return _hold(spec, rootless=rootless, parent=parent, started=started)
     except ChakramError as error:
@@ -102,13 +103,13 @@ def main() -> int:
 
 
 def _hold(spec: LabSpec, *, rootless: bool, parent: int, started: int | None) -> int:
-    """Build the lab, and hold it until its end.
+    """Build the lab, and keep it open until it ends.
 
     Args:
-        spec: The lab.
+        spec: Specification of the lab.
         rootless: Whether this process is in a new user namespace.
         parent: Process that started this one.
-        started: Descriptor to close once the lab is up; None: none.
+        started: Descriptor to close once the lab is up, or None.
     """
     root = Path(spec.state_root)
     # From here on, a signal wakes the loop below instead of ending the process, so that
@@ -150,7 +151,7 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int, started: int | None) ->
 
 
 def _claim(spec: LabSpec, root: Path, parent: int) -> tuple[Path, Holder]:
-    """Create the lab's directory, or raise ``FabricError`` if the lab runs already."""
+    """Create the lab's directory, or raise ``FabricError`` if the lab is running."""
     directory = lab_directory(spec.name, root)
     ticks = process_start_ticks(os.getpid())
     if ticks is None:
@@ -307,7 +308,7 @@ def _serve(
     listener: socket.socket,
     wake_reader: socket.socket,
 ) -> None:
-    """Answer requests until a signal arrives or, in a run, standard input closes."""
+    """Answer requests until a signal arrives, or a run closes standard input."""
     # Injector of kernel link faults, created on demand because its import is slow.
     faults: KernelFaults | None = None
     sources: list[int | socket.socket] = [listener, wake_reader]
@@ -342,14 +343,15 @@ def wait_for_input(
 ) -> set[int]:
     """Return the descriptors that can be read.
 
-    A lab of 512 namespaces has a thousand descriptors. ``select`` watches none from
-    1,024 on, and ``poll`` waits whole milliseconds only.
+    A lab of 512 namespaces has a thousand descriptors. ``select`` cannot watch
+    descriptors with numbers from 1,024 on, and ``poll`` can only wait for whole
+    milliseconds.
 
     Args:
-        sources: Descriptors, or sockets.
-        wait_s: Longest time to wait; None: any time. The function may return earlier:
-            by a millisecond, or after an hour. It waits exactly for less than a
-            millisecond.
+        sources: Descriptors and sockets to watch.
+        wait_s: Maximum time to wait, or None for no limit. The function may return up
+            to a millisecond early, and waits for at most an hour. Times below a
+            millisecond are exact.
     """
     poll = select.poll()
     for source in sources:

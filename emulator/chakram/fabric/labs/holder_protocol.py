@@ -45,8 +45,8 @@ def raise_error(fields: dict[str, Any]) -> None:
     """Raise the error in an answer, if there is one.
 
     Raises:
-        PrivilegeError: If the answer has such an error.
-        FabricError: If the answer has any other error.
+        PrivilegeError: If the answer contains a privilege error.
+        FabricError: If the answer contains any other error.
     """
     error = fields.get("error")
     if not isinstance(error, dict):

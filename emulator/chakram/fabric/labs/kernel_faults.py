@@ -4,10 +4,10 @@ A short classic BPF program at the ingress of the receiving interface drops pack
 that point, the packets have already been serialized, as in the switch model. The kernel
 counts the drops. A burst is lost as a whole.
 
-A link that is down loses all packets. The switches at its ends remove it from their
-routes if they have other paths. Its interfaces stay up, so that addresses and neighbors
-remain and nothing changes for hosts. A degraded rate is set in the HTB class that
-shapes the end of the link.
+A link that is down loses all packets. The switches at its ends remove the link from
+their routes if they have other paths. The interfaces of the link stay up, so that
+addresses and neighbors remain and nothing changes for hosts. A degraded rate is set in
+the HTB class that shapes the end of the link.
 
 Netem could also drop packets, but few kernels have it, and it adds a queue.
 """
@@ -155,10 +155,10 @@ class _KernelLinks:
         return self._ports[number]
 
     def watch(self, faults: Iterable[LinkFault]) -> None:
-        """Attach drop programs in advance, so that these faults start on time.
+        """Attach drop programs in advance, so that *faults* start on time.
 
         Raises:
-            FabricError: If this kernel does not support them.
+            FabricError: If this kernel does not support drop programs.
         """
         for fault in faults:
             if fault.kind == "degrade":
@@ -246,8 +246,8 @@ class KernelFaults:
     """Injector of scheduled faults into the links of a lab.
 
     Args:
-        lab: The lab, which is up.
-        spec: Its specification.
+        lab: Running lab.
+        spec: Specification of the lab.
     """
 
     def __init__(self, lab: BuiltLab, spec: LabSpec) -> None:
@@ -258,7 +258,7 @@ class KernelFaults:
         """Inject more faults, or end all faults with an empty sequence.
 
         Raises:
-            FabricError: If this kernel does not support them.
+            FabricError: If this kernel does not support the faults.
         """
         if faults:
             self._links.watch(faults)

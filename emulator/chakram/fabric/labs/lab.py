@@ -70,7 +70,8 @@ class LabStatus:
 
     Attributes:
         name: Name of the lab.
-        alive: Whether its holder runs. If not, ``fabric down`` removes what is left.
+        alive: Whether the lab's holder is running. If not, ``fabric down`` removes what
+            is left of the lab.
         state: State of the lab, or None until it is built.
         processes: Registered processes that still run.
     """
@@ -82,7 +83,7 @@ class LabStatus:
 
     @property
     def in_use(self) -> bool:
-        """Whether a run uses the lab, or it is still being built."""
+        """Whether a run uses the lab, or the lab is still being built."""
         if not self.alive:
             return False
         return (
@@ -185,7 +186,7 @@ async def start_lab(
             answer, complaint = await asyncio.to_thread(_converse, holder, spec)
         state = _understand(lab_name, answer, complaint)
     except BaseException as error:
-        holder.terminate()  # the holder removes what it has created so far
+        holder.terminate()  # the holder removes everything that it has created
         await asyncio.to_thread(_close_and_wait, holder)
         if isinstance(error, TimeoutError):
             raise FabricError(
@@ -267,7 +268,7 @@ def status() -> list[LabStatus]:
 
 
 async def down(lab: str | None = None) -> list[str]:
-    """End one lab or all labs of this user, and remove everything they left.
+    """End one lab or all labs of this user, and remove everything that they left.
 
     Processes registered with the lab end first, then its holder. Leftovers of a killed
     holder are also removed. It is not an error if the lab does not exist.

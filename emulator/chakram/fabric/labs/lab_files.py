@@ -59,8 +59,8 @@ class RegisteredProcess:
 def state_root() -> Path:
     """Return the directory that contains the labs of this user.
 
-    That is ``$CHAKRAM_STATE_DIR`` if set. Otherwise it is ``/run/chakram`` for root,
-    and ``$XDG_RUNTIME_DIR/chakram`` or ``/tmp/chakram-<uid>`` for other users.
+    The directory is ``$CHAKRAM_STATE_DIR`` if set. Otherwise it is ``/run/chakram`` for
+    root, and ``$XDG_RUNTIME_DIR/chakram`` or ``/tmp/chakram-<uid>`` for other users.
     """
     if override := os.environ.get(STATE_ROOT_VARIABLE):
         return Path(override)
@@ -78,7 +78,7 @@ def prepare_root(root: Path) -> None:
     Files in the root determine which processes ``fabric down`` ends.
 
     Raises:
-        FabricError: If it cannot be created, or belongs to another user.
+        FabricError: If the directory cannot be created, or belongs to another user.
     """
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def prepare_root(root: Path) -> None:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Keep other processes of this user from adding or removing labs meanwhile."""
+    """Keep this user's other processes from adding or removing labs in the block."""
     prepare_root(root)
     descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -193,7 +193,7 @@ def register_process(lab: str, pid: int, role: str) -> None:
     Args:
         lab: Name of the lab.
         pid: Process, usually the caller.
-        role: Its role, for example ``controller``, ``agent`` or ``shard``.
+        role: Role of the process, for example ``controller``, ``agent`` or ``shard``.
 
     Raises:
         FabricError: If there is no such lab or no such process.
@@ -237,7 +237,7 @@ def remove_directory(directory: Path) -> None:
     """Remove a lab's directory and its contents, if the directory exists.
 
     Raises:
-        FabricError: If it cannot be removed.
+        FabricError: If the directory cannot be removed.
     """
     try:
         shutil.rmtree(directory)

@@ -21,10 +21,12 @@ from chakram.topology.common_topologies import switch_names
 from chakram.topology.topology import Topology, check_topology
 
 LIFETIMES = ("run", "up")
-"""``run``: ends with the process that started it. ``up``: lasts until taken down."""
+"""``run``: the lab ends with the process that started it. ``up``: the lab lasts until
+it is taken down."""
 
 FORWARDINGS = ("kernel", "model")
-"""``kernel``: bridges and routes. ``model``: bare ports, for a switch process."""
+"""``kernel``: bridges and routes of the kernel forward packets. ``model``: a switch
+process forwards packets between bare ports."""
 
 _T = TypeVar("_T")
 
@@ -33,10 +35,10 @@ _T = TypeVar("_T")
 _LAB_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 
 MODEL_SWITCH = "switch"
-"""Name of the only switch namespace of a lab with modeled switches."""
+"""Usual name of the only switch namespace in a lab with modeled switches."""
 
-# Linux: IFNAMSIZ is 16 including the final zero. The other names are the loopback
-# interface, and folders of sysctls beside those of interfaces.
+# Linux: IFNAMSIZ is 16 including the final zero. The names that interfaces cannot have
+# are the loopback interface, and sysctl folders next to the folders of interfaces.
 _LONGEST_INTERFACE = 15
 _NO_INTERFACES = frozenset({"lo", "all", "default"})
 
@@ -65,7 +67,7 @@ class LabSpec:
 
     Attributes:
         name: Prefix of everything that is visible outside the lab.
-        topology: Its hosts, switches and links.
+        topology: Hosts, switches and links of the lab.
         seed: Seed of the switches' ECMP hashes. Equal seeds result in equal paths.
         addressing: Address family of all interfaces, ``ipv4`` or ``ipv6``.
         mtu: Largest IP packet of every interface, in bytes.
@@ -116,7 +118,7 @@ class LabSpec:
 
     @property
     def model_switch(self) -> str:
-        """Name of the switch namespace with modeled switches, which no host has."""
+        """Name of the namespace with the modeled switches, which is not a host name."""
         (name,) = switch_names([MODEL_SWITCH], self.topology.hosts)
         return name
 
@@ -146,7 +148,7 @@ class HostState:
         name: The host in the topology.
         netns: Path that other processes use to enter its network namespace.
         netns_name: Name for ``ip netns exec``, or None in a rootless lab.
-        interface: Its only interface.
+        interface: Only interface of the host.
         address: IPv4 or IPv6 address of that interface.
         prefix_length: Prefix length of its subnet.
         mac: MAC address of that interface.
@@ -167,7 +169,7 @@ class HostState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortState:
-    """One port of a switch: its interface and the link it belongs to."""
+    """One port of a switch: its interface, and the link that it belongs to."""
 
     interface: str
     link: str
@@ -189,23 +191,24 @@ class LabState:
 
     Attributes:
         name: Name of the lab.
-        holder_pid: Process that owns its namespaces.
+        holder_pid: Process that owns the lab's namespaces.
         holder_start_ticks: Start time of that process, in ticks since boot.
-        rootless: Whether it is in a user namespace. If so, outside programs enter its
-            namespaces with ``python -m chakram.fabric.enter_lab``.
+        rootless: Whether the lab is in a user namespace. If so, outside programs enter
+            its namespaces with ``python -m chakram.fabric.enter_lab``.
         lifetime: One of ``LIFETIMES``.
         forwarding: One of ``FORWARDINGS``.
-        seed: As specified.
-        mtu: As specified.
-        directory: The lab's own directory: sockets, process files, the holder's log.
-        hosts: Its hosts, in the order of the topology.
-        switches: Its switches. ``model`` forwarding has only one switch, usually named
-            ``switch``, with the other ends of all host links.
+        seed: See ``LabSpec``.
+        mtu: See ``LabSpec``.
+        directory: Directory of the lab, with sockets, process files and the holder's
+            log.
+        hosts: Hosts of the lab, in the order of the topology.
+        switches: Switches of the lab. ``model`` forwarding has only one switch, usually
+            named ``switch``, with the other ends of all host links.
         notes: Parts of the specification that this kernel does not support, one
             sentence each.
-        topology: As specified.
-        capture_hosts: As specified.
-        profile: As specified.
+        topology: See ``LabSpec``.
+        capture_hosts: See ``LabSpec``.
+        profile: See ``LabSpec``.
     """
 
     name: str

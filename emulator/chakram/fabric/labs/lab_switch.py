@@ -35,7 +35,7 @@ class LabSwitch:
         Args:
             spec: Specification of the lab.
             namespace: Descriptor of the namespace with the ports.
-            log: File for its output.
+            log: File for the output of the process.
 
         Raises:
             FabricError: If the process does not start.
@@ -61,8 +61,9 @@ class LabSwitch:
             )
         self.ended = os.pidfd_open(self._process.pid)
         try:
-            # Delays of the process affect all hosts, so it gets the highest priority,
-            # unless this process itself runs at reduced priority.
+            # Delays of the switch process affect all hosts, so it gets the highest
+            # priority. This does not apply if this process itself runs at reduced
+            # priority.
             is_niced = os.getpriority(os.PRIO_PROCESS, 0) > 0
             if not is_niced and len(os.sched_getaffinity(0)) > 1:
                 with suppress(PermissionError):
@@ -73,7 +74,7 @@ class LabSwitch:
             raise
 
     def ask(self, request: str) -> dict[str, Any]:
-        """Forward a request to the process and return its answer (``serve``).
+        """Forward a request to the process, and return the answer of the process.
 
         Raises:
             FabricError: If the process has ended, or does not answer.

@@ -58,9 +58,9 @@ class LabCounters:
         ports: Counters of the ports of modeled switches and their hosts, by port name,
             from ``chakram.switch.port.Port.counted``. Empty with kernel switches.
         process: Counters of the switch process. Numbers of frames: ``received``,
-            ``delivered``, ``unknown`` (for no host), ``lost`` (no room on arrival) and
-            ``refused`` (by the kernel). Times: ``late_ns`` (maximum lateness of a sent
-            frame since the last request) and ``cpu_ns``.
+            ``delivered``, ``unknown`` (unknown destination or type), ``lost`` (no room
+            on arrival) and ``refused`` (by the kernel). Times: ``late_ns`` (maximum
+            lateness of a sent frame since the last request) and ``cpu_ns``.
     """
 
     links: Mapping[str, LinkCounters] = field(default_factory=dict)

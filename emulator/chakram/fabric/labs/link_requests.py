@@ -82,7 +82,7 @@ def _link_info(kind: str, *data: tuple[str, object]) -> tuple[str, object]:
 
 
 def _bring_up(message: Any, *, silent: bool) -> None:
-    """Set an interface up.
+    """Make a link message bring its interface up.
 
     A *silent* interface discovers no neighbors and joins no groups. Otherwise, IPv6
     sends MLD reports and neighbor solicitations on every link.
@@ -94,7 +94,7 @@ def _bring_up(message: Any, *, silent: bool) -> None:
 def new_bridge(
     name: str, *, index: int, mac: str, mtu: int, silent: bool = False
 ) -> Request:
-    """Return the request for an enabled bridge without STP and multicast snooping."""
+    """Return the request for an enabled bridge without STP or multicast snooping."""
     message = ifinfmsg()
     message["index"] = index
     _bring_up(message, silent=silent)
@@ -126,17 +126,18 @@ def new_veth(
     up the second interface before it has a peer.
 
     Args:
-        name: Interface in the namespace that receives the request.
-        index: Its number. New namespaces allow any number, which avoids lookups.
-        mac: Its address, or None for a random one.
-        master: Number of the bridge it joins, or None.
+        name: Name of the interface in the namespace that receives the request.
+        index: Number of that interface. New namespaces allow any number, which avoids
+            lookups.
+        mac: MAC address of that interface, or None for a random address.
+        master: Number of the bridge that the interface joins, or None.
         mtu: Largest IP packet of both ends, in bytes.
-        peer_name: Interface in the other namespace.
-        peer_index: Its number.
-        peer_mac: Its address, or None for a random one.
+        peer_name: Name of the interface in the other namespace.
+        peer_index: Number of the peer interface.
+        peer_mac: MAC address of the peer interface, or None for a random address.
         peer_namespace: Open descriptor of the other namespace.
-        silent: Whether both ends send no packets on their own. IPv6 needs no such
-            packets if neighbors are static.
+        silent: Whether the kernel sends no packets spontaneously at either end. IPv6
+            needs no such packets if neighbors are static.
     """
     peer: list[tuple[str, object]] = [
         ("IFLA_IFNAME", peer_name),

@@ -24,13 +24,13 @@ from chakram.foundation.open_files import allow_descriptors
 from chakram.switch.kernel_hash import hash_seed
 
 LOOPBACK_INDEX = 1
-"""Number of ``lo`` in every namespace."""
+"""Interface number of ``lo`` in every namespace."""
 
 _DESCRIPTORS = 2
-"""Descriptors that keep a namespace: the namespace itself and its routing socket."""
+"""Number of descriptors per namespace: the namespace itself, and its routing socket."""
 _SYSCTL_ROOT = Path("/proc/sys/net")
 _HASH_SEED = "ipv4/fib_multipath_hash_seed"
-"""Setting for both address families."""
+"""Setting that applies to both address families."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,7 @@ class Sysctl:
     Attributes:
         path: Path below ``/proc/sys/net``.
         value: Value to write.
-        without: Consequence if the kernel lacks the setting; None if it does not
-            matter.
+        without: Consequence if the kernel lacks the setting, or None if there is none.
         optional: Whether the setting only improves speed, so that a refusal is ignored.
     """
 
@@ -128,7 +127,7 @@ def switch_sysctls(
         Sysctl(path="ipv4/conf/default/send_redirects", value="0"),
         Sysctl(
             path=f"{family}/fib_multipath_hash_policy",
-            value="1",  # the five-tuple: layer 3 and 4
+            value="1",  # hash the five-tuple: layers 3 and 4
             without="equal-cost paths are chosen by addresses alone, not by ports",
         ),
         Sysctl(
@@ -161,14 +160,14 @@ def make_namespaces(
     namespace needs two descriptors, so the limit of open files rises.
 
     Args:
-        settings: Settings by name of the namespace, in order of creation.
+        settings: Settings by namespace name, in order of creation.
 
     Returns:
         The namespaces by name, and notes about settings that this kernel lacks.
 
     Raises:
         PrivilegeError: If this process may not create namespaces.
-        FabricError: If the kernel cannot create that many, or refused a setting.
+        FabricError: If the kernel cannot create all namespaces, or refuses a setting.
     """
     allow_descriptors(_DESCRIPTORS * len(settings))
     made: dict[str, Namespace] = {}
@@ -220,7 +219,7 @@ def write_settings(name: str, settings: Sequence[Sysctl]) -> list[str]:
         Notes about settings that this kernel lacks.
 
     Raises:
-        FabricError: If the kernel refused one.
+        FabricError: If the kernel refuses a setting.
     """
     notes = [_write(name, sysctl) for sysctl in settings]
     return [note for note in notes if note is not None]
@@ -233,7 +232,7 @@ def close_namespaces(namespaces: Mapping[str, Namespace]) -> None:
 
 
 def _write(name: str, sysctl: Sysctl) -> str | None:
-    """Write one setting in this thread's namespace. Return a note if it is missing."""
+    """Write a setting in this thread's namespace. Return a note if it is missing."""
     path = _SYSCTL_ROOT / sysctl.path
     try:
         # Open without creating the file, because the kernel owns this directory.

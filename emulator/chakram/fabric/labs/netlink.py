@@ -57,7 +57,8 @@ class NetlinkSocket:
         self.where = where
         self._sequence = 0
         self._socket = socket.socket(
-            # The type that asyncio accepts. The kernel treats all types alike.
+            # Use the socket type that asyncio accepts. The kernel treats all types
+            # alike.
             socket.AF_NETLINK,
             socket.SOCK_DGRAM | socket.SOCK_CLOEXEC,
             _NETLINK_ROUTE,
@@ -78,8 +79,9 @@ class NetlinkSocket:
         """Send requests in order and wait until the kernel has completed all of them.
 
         Raises:
-            FabricError: If the kernel refused a request. It still tried the others.
-            PrivilegeError: If the kernel refused a request for lack of privileges.
+            FabricError: If the kernel refuses a request. It still tries the other
+                requests.
+            PrivilegeError: If the kernel refuses a request for lack of privileges.
         """
         waiting: list[Request] = []
         size = 0
@@ -189,7 +191,7 @@ def ask(
         what: Subject of the query, for error messages.
 
     Raises:
-        FabricError: If the kernel refused a query.
+        FabricError: If the kernel refuses a query.
     """
 
     async def all_of_them() -> list[Answer]:

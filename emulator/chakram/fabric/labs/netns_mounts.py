@@ -57,7 +57,7 @@ def _mount(source: str, target: Path, flags: int) -> None:
 
 @contextmanager
 def _directory_lock() -> Iterator[None]:
-    """Keep the lock that ``ip netns add`` also takes during the block."""
+    """Hold the lock of ``ip netns add`` during the block."""
     NETNS_DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
     descriptor = os.open(NETNS_DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -68,7 +68,7 @@ def _directory_lock() -> Iterator[None]:
 
 
 def bind_names(descriptors: Mapping[str, int]) -> None:
-    """Name open namespaces.
+    """Give names to open namespaces.
 
     Args:
         descriptors: Open descriptor of each namespace, by name.
@@ -80,8 +80,8 @@ def bind_names(descriptors: Mapping[str, int]) -> None:
     made: list[str] = []
     try:
         with _directory_lock():
-            # Create a separate shared mount point, as ip netns does, so that names
-            # appear and disappear in all mount namespaces of the machine.
+            # Create a separate shared mount point, as ip netns does. Names then appear
+            # and disappear in all mount namespaces of the machine.
             try:
                 _mount("", NETNS_DIRECTORY, _MS_SHARED | _MS_REC)
             except OSError as error:
@@ -119,12 +119,12 @@ _LOOPBACK_INDEX = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkedName:
-    """Name of a namespace that a lab of this state directory created.
+    """Name of a namespace that belongs to a lab of the state directory.
 
     Attributes:
         name: Name in ``/run/netns``.
         lab: Name of the lab.
-        holder_pid: Process that created it.
+        holder_pid: Process that created the namespace.
         holder_start_ticks: Start time of that process.
     """
 
@@ -135,7 +135,7 @@ class MarkedName:
 
     @property
     def in_use(self) -> bool:
-        """Whether the holder of its lab is still running."""
+        """Whether the holder of the lab is still running."""
         return is_alive(self.holder_pid, self.holder_start_ticks)
 
 
@@ -202,7 +202,7 @@ def _understood(name: str, words: list[str], root: Path) -> MarkedName | None:
 
 
 def _mark(name: str) -> list[str]:
-    """Return the words of the mark in a namespace, or nothing if it is unreadable."""
+    """Return the words of the mark in a namespace, or [] if it is unreadable."""
     try:
         descriptor = open_namespace(str(NETNS_DIRECTORY / name))
     except (FabricError, PrivilegeError):
@@ -258,7 +258,7 @@ def _remove_stray_names(lab: str, root: Path) -> bool:
 
 
 def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
-    """Remove everything that a lab without a holder left, with the root locked.
+    """Remove everything that a lab without a holder left. The root must be locked.
 
     Returns:
         Whether there was anything to remove.

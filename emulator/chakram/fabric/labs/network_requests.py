@@ -31,12 +31,12 @@ BRIDGE_INDEX = FIRST_INDEX
 
 @dataclass(eq=False)
 class NetworkRequests:
-    """Creates the requests of one lab.
+    """Creates the requests that configure the nodes of one lab.
 
     Attributes:
-        topology: Its hosts, switches and links.
-        addresses: Its address plan.
-        indexes: Number of each port's interface in its namespace.
+        topology: Hosts, switches and links of the lab.
+        addresses: Address plan of the lab.
+        indexes: Interface number of each port, within the namespace of the port.
         is_model: Whether one process runs all switches, so that all hosts are
             neighbors.
     """
@@ -126,9 +126,9 @@ class NetworkRequests:
     def _next_hops(
         self, switch: str, other: str, down: Collection[str]
     ) -> list[tuple[str, int]]:
-        """Return gateway and interface of all shortest paths to the hosts of a switch.
+        """Return the gateway and interface of each next hop to the hosts of a switch.
 
-        Paths over links that are down are omitted, unless all paths are down.
+        Next hops over links that are down are omitted, unless all of them are down.
         """
         host = self.topology.hosts_of(other)[0]
         hops: list[tuple[str, int]] = []

@@ -83,7 +83,7 @@ def lab_differences(
 
 
 def _drawn(topology: Topology, *, is_model: bool) -> str:
-    """Name what depends on the seed of a lab, or return an empty text."""
+    """Return what the seed of a lab determines, or an empty text if nothing."""
     if any(map(topology.has_choice, topology.switches)):
         return "the paths of flows"
     if is_model and any(link.ecn is not None for link in topology.links):
@@ -92,10 +92,10 @@ def _drawn(topology: Topology, *, is_model: bool) -> str:
 
 
 def check_lab(state: LabState, differences: Sequence[str]) -> None:
-    """Check that a lab is the fabric of the experiment.
+    """Check that a lab does not differ from the fabric of the experiment.
 
     Raises:
-        FabricError: If there are differences, which the error lists.
+        FabricError: If there are differences. The error lists them.
     """
     if differences:
         raise FabricError(
@@ -184,7 +184,7 @@ def _link_differences(own: Topology, wanted: Topology) -> list[str]:
 
 
 def _limits(link: Link) -> str:
-    # Exact texts, because links with equal texts count as equal.
+    # Use exact texts, because links with equal texts count as equal.
     rate = "no rate" if link.rate_bps is None else f"{exact_rate(link.rate_bps)}/s"
     if link.queue_bytes is None:
         return rate

@@ -1,4 +1,4 @@
-"""Shaping of link ends with HTB and a queue limited in bytes, and its counters.
+"""Shape link ends with HTB and a queue limited in bytes, and read the counters.
 
 Labs use HTB instead of TBF. TBF segments or drops a burst of packets (one GSO packet to
 the kernel) that exceeds its own burst size. With TBF, links reached only 37 % of their
@@ -168,7 +168,7 @@ def _leaf(limit_bytes: int) -> Request:
 
 @dataclass(slots=True)
 class _Sent:
-    """Counts of sent packets and of faulty arrivals at one interface."""
+    """Counts of packets sent, dropped, and lost to link faults at one interface."""
 
     bytes: int = 0
     packets: int = 0

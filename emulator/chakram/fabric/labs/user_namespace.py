@@ -1,6 +1,6 @@
 """User namespaces, for labs without root privileges.
 
-Inside its own user namespace, a process may create and configure network namespaces.
+A process may create and configure network namespaces inside its own user namespace.
 Only the user's own ID is mapped. It maps to 0, so that programs started inside keep
 their capabilities. These capabilities have no effect outside.
 """
@@ -40,7 +40,8 @@ def enter_new_user_namespace() -> None:
     The process must have only one thread.
 
     Raises:
-        PrivilegeError: If the machine does not allow ordinary users to do that.
+        PrivilegeError: If the machine does not allow ordinary users to create
+            namespaces.
     """
     uid, gid = os.geteuid(), os.getegid()
     try:

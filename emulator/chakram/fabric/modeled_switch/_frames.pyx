@@ -82,7 +82,8 @@ cdef enum:
     AF_PACKET = 17
     # Aligned sizeof(struct tpacket2_hdr): offset of the sender's address.
     ADDRESS_OFFSET = 32
-    # Frames between two measurements of the offset between the two clocks.
+    # Number of frames between two measurements of the offset between the real-time and
+    # the monotonic clock.
     LOOKS = 1024
 
 _SOL_PACKET = 263
@@ -169,7 +170,7 @@ cdef class RingFrames(SocketFrames):
         self._frames = &view[0]
 
     cpdef bint receive(self, Py_ssize_t place) except -1:
-        """Store the next received frame at *place*, or return False without a frame."""
+        """Store the next received frame at *place*. Return False if there is none."""
         cdef uint8_t *frame
         cdef tpacket2_hdr *header
         cdef sockaddr_ll *address

@@ -34,13 +34,13 @@ _STATISTICS_BYTES = 8
 
 
 class Frames:
-    """Base class of frame input and output of ports.
+    """Base class for frame input and output at the ports of modeled switches.
 
     Attributes:
-        memory: Memory of all frames. Place n begins at n x *frame_bytes*.
+        memory: Memory for all frames. Place n begins at n x *frame_bytes*.
         frame_bytes: Maximum length of a frame.
         port: Number of the port that received the last frame.
-        length: Length of the last frame; 0 if it was too long and is not stored.
+        length: Length of the last frame, or 0 if the frame was too long to store.
         time_ns: Arrival time of the last frame.
         lost: Total number of frames lost on arrival because there was no room.
         refused: Total number of frames that the kernel refused to send.
@@ -67,7 +67,7 @@ class Frames:
         self.refused = 0
 
     def receive(self, place: int) -> bool:
-        """Store the next received frame at *place*, or return False without a frame."""
+        """Store the next received frame at *place*. Return False if there is none."""
         return False
 
     def send(self, place: int, length: int, port: int) -> None:
@@ -95,12 +95,12 @@ class SocketFrames(Frames):
         """Open the ports in the namespace of this thread.
 
         Args:
-            interfaces: Interface of each port.
+            interfaces: Name of each port's interface, by port number.
             frame_bytes: See ``Frames``.
             places: Maximum number of stored frames.
 
         Raises:
-            OSError: If the kernel refuses.
+            OSError: If the kernel refuses to open a socket.
         """
         super().__init__(frame_bytes=frame_bytes, places=places)
         self._interfaces = list(interfaces)
@@ -114,7 +114,7 @@ class SocketFrames(Frames):
             self.receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
 
     def receive(self, place: int) -> bool:
-        """Store the next received frame at *place*, or return False without a frame."""
+        """Store the next received frame at *place*. Return False if there is none."""
         start = place * self.frame_bytes
         room = memoryview(self.memory)[start : start + self.frame_bytes]
         while True:
@@ -155,7 +155,7 @@ class SocketFrames(Frames):
         self._outgoing.clear()
 
     def count_lost(self) -> None:
-        """Update ``lost``."""
+        """Add the frames lost since the last call to ``lost``."""
         counted = self.receiver.getsockopt(
             _SOL_PACKET, _PACKET_STATISTICS, _STATISTICS_BYTES
         )
@@ -193,7 +193,7 @@ def open_frames(
     """Open ports in the namespace of this thread, with the fastest available class.
 
     Raises:
-        FabricError: If the kernel refuses.
+        FabricError: If the kernel refuses to open the ports.
     """
     try:
         try:

@@ -1,14 +1,15 @@
 """The process that serves the counters of a lab's modeled switches through gNMI.
 
-``python -m chakram.fabric.modeled_switch.gnmi_server LAB_DIRECTORY`` reads a request
-as one line of JSON: an object with ``addresses``, the ``host:port`` of each switch by
-name, and ``facts``. It answers with the ``addresses`` that it listens on, in which
-ports are chosen for 0. It ends when standard input closes.
+``python -m chakram.fabric.modeled_switch.gnmi_server LAB_DIRECTORY`` reads a request as
+one line of JSON: an object with ``addresses`` (the ``host:port`` of each switch by
+name) and ``facts`` (a description of the switches). It answers with the ``addresses``
+that it listens on, in which a free port replaces port 0. It ends when standard input
+closes.
 
 Each switch is a separate gNMI server, which supports Capabilities, Get and Subscribe.
 It serves the paths of SONiC (with COUNTERS_DB, STATE_DB and CONFIG_DB as targets) and
-of OpenConfig. The counters come from the process of the switches, which answers
-requests between packets.
+of OpenConfig. The counters come from the switch process, which answers requests between
+packets.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class LabTree:
         self._time_ns = 0
 
     def wall_ns(self) -> int:
-        """Return the time of the switches' clock."""
+        """Return the current time on the switches' clock."""
         return time.time_ns()
 
     async def of(
@@ -77,7 +78,7 @@ class LabTree:
         Args:
             switch: Name of the switch.
             first: First elements of the requested paths.
-            fresh_ns: How old the counters may be.
+            fresh_ns: Maximum age of the counters.
 
         Raises:
             FabricError: If the lab does not answer.
@@ -87,7 +88,8 @@ class LabTree:
             return self.wall_ns(), described
         async with self._lock:
             if time.monotonic_ns() - self._read_ns > fresh_ns:
-                # The time before the request: counters include all events until then.
+                # Use the time before the request, because the counters include all
+                # events until then.
                 time_ns, read_ns = self.wall_ns(), time.monotonic_ns()
                 answer = await asyncio.to_thread(
                     ask_holder, self._directory, COUNTERS_REQUEST
@@ -108,7 +110,7 @@ class SwitchServicer:
     """The gNMI service of one switch.
 
     Args:
-        tree: What all switches serve.
+        tree: Data of all switches of the lab.
         switch: Name of the switch.
     """
 
@@ -117,13 +119,13 @@ class SwitchServicer:
         self._switch = switch
 
     async def Capabilities(self, _request: Any, _context: Any) -> Any:
-        """Return the version and the encodings."""
+        """Return the gNMI version and the supported encodings."""
         return pb.CapabilityResponse(
             supported_encodings=[pb.JSON, pb.JSON_IETF], gNMI_version="0.10.0"
         )
 
     async def Get(self, request: Any, context: Any) -> Any:
-        """Return the values at some paths."""
+        """Return the values at the requested paths."""
         # The empty path selects everything.
         first = {each.elem[0].name if each.elem else "" for each in request.path}
         try:
@@ -142,7 +144,7 @@ class SwitchServicer:
         return response
 
     async def Set(self, _request: Any, context: Any) -> Any:
-        """Refuse to change anything."""
+        """Reject the request, because the switch model is configured elsewhere."""
         await context.abort(
             grpc.StatusCode.UNIMPLEMENTED, "the switch model is configured elsewhere"
         )
@@ -198,7 +200,7 @@ class SwitchServicer:
 def select(tree: Any, elements: Elements) -> Iterator[tuple[Elements, Any]]:
     """Yield the path and content of each node that a path with wildcards selects.
 
-    An element of a list without its key selects all entries, as in gNMI.
+    A list element without a key selects all entries of the list, as in gNMI.
     """
     waiting: list[tuple[Elements, Any, Elements]] = [((), tree, elements)]
     while waiting:
@@ -220,7 +222,8 @@ def notification(
 ) -> Any:
     """Return a notification with JSON values.
 
-    In JSON_IETF, numbers are text: all of them have 64 bits (RFC 7951, section 6.1).
+    JSON_IETF encodes 64-bit numbers as text (RFC 7951, section 6.1). All numbers here
+    have 64 bits.
     """
     message = pb.Notification(timestamp=time_ns)
     message.prefix.target = target
@@ -236,8 +239,9 @@ def as_json(content: Any, *, as_text: bool = False) -> Any:
     """Return nested objects, with the entries of each list collected in a JSON array.
 
     Args:
-        content: The objects.
-        as_text: Whether numbers become text.
+        content: Nested mappings. A name may contain a list key, as in
+            ``name[key=value]``.
+        as_text: Whether to encode numbers as text.
     """
     if not isinstance(content, dict):
         return str(content) if as_text else content
@@ -253,11 +257,11 @@ def as_json(content: Any, *, as_text: bool = False) -> Any:
 
 
 async def serve(tree: LabTree, wanted: Mapping[str, str]) -> None:
-    """Serve switches until standard input closes.
+    """Serve the data of switches until standard input closes.
 
     Args:
-        tree: What they serve.
-        wanted: Address of each switch.
+        tree: Data of all switches of the lab.
+        wanted: Address to listen on, by switch.
 
     Raises:
         FabricError: If an address cannot be used.
@@ -280,7 +284,7 @@ async def serve(tree: LabTree, wanted: Mapping[str, str]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the switches of one lab, and return the exit status."""
+    """Serve the data of one lab's switches, and return the exit status."""
     die_with_parent(os.getppid())
     try:
         require_gnmi()

@@ -32,13 +32,13 @@ async def serving(
     """Serve the counters of modeled switches until the end of the block.
 
     Args:
-        lab: The lab.
-        addresses: Address to listen on by switch, with port 0 for any.
+        lab: Running lab with modeled switches.
+        addresses: Address to listen on, by switch. Port 0 selects any free port.
         facts: Description of the switches.
         log: File for the output of the process.
 
     Yields:
-        The addresses.
+        The addresses on which the servers listen, by switch.
 
     Raises:
         FabricError: If the servers do not start.
@@ -50,7 +50,7 @@ async def serving(
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=output,
-            # Ctrl-C ends the run first.
+            # Ctrl-C in a terminal must not end the servers before the run.
             start_new_session=True,
         )
     assert process.stdin is not None

@@ -71,7 +71,7 @@ _NO_EVENT = NO_EVENT
 _BATCH = BATCH
 _FRAMES_PER_ROUND = 256
 _LONGEST_ROUND_NS = 1_000_000_000
-# Maximum number of flows, more than any job has. Further flows replace the oldest.
+# Maximum number of flows, which no job reaches. Further flows replace the oldest.
 _MANY_FLOWS = 1 << 20
 
 _ETHERNET_BYTES = 14
@@ -101,9 +101,9 @@ class LiveSwitch(Wires):
     Attributes:
         received: Total number of frames received.
         delivered: Number of frames delivered to hosts.
-        unknown: Number of frames for no host, of an unknown type, or longer than the
-            MTU.
-        late_ns: Maximum lateness of frames to hosts.
+        unknown: Number of frames with an unknown destination or type, or longer than
+            the MTU.
+        late_ns: Maximum lateness of frames sent to hosts.
     """
 
     __slots__ = (
@@ -154,10 +154,11 @@ class LiveSwitch(Wires):
         self._entries = [
             self._ports[self._ports[port].peer].node for port in host_ports
         ]
-        # Numbers of the flows, the oldest first, and numbers to use again.
+        # Flow numbers in use, the oldest flow first, and free flow numbers.
         self._flow_of: dict[int, int] = {}
         self._free_flows: list[int] = []
-        # The key is the flow, queue pair and whether the packets are acknowledgments.
+        # The key combines the flow, the queue pair, and whether the packets are
+        # acknowledgments.
         self._attempts: dict[int, Attempts] = {}
         self._spare = self._packets.take()
         # Slots of the frames that the next flush sends.
@@ -170,7 +171,7 @@ class LiveSwitch(Wires):
         self.late_ns = 0
 
     def round(self, now_ns: int) -> bool:
-        """Receive frames and process due events, and return whether there were any.
+        """Receive frames and process due events. Return False if there were none.
 
         Args:
             now_ns: Current time on the clock of frames.
@@ -335,7 +336,7 @@ class LiveSwitch(Wires):
     def _forget_flows(self) -> None:
         """Free the numbers of the older half of the flows.
 
-        A flow keeps its number while packets of it are in the switches.
+        A flow keeps its number while any of its packets are in the switches.
         """
         in_flight = set(self._packets.cells[_FLOW::_SLOT_FIELDS])
         oldest = islice(self._flow_of.items(), (len(self._flow_of) + 1) // 2)

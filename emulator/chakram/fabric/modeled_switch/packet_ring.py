@@ -2,8 +2,8 @@
 
 The kernel copies frames with their timestamps into the blocks of a ring (TPACKET_V3),
 and releases each full block as a whole. A reader therefore needs no system call per
-frame. A reader that is busy loses no frames until the ring is full. Unlike a socket
-buffer, the ring may be large without extra privileges.
+frame. A busy reader loses no frames until the ring is full. Unlike a socket buffer, the
+ring may be large without extra privileges.
 
 Source: Documentation/networking/packet_mmap.rst and include/uapi/linux/if_packet.h of
 the kernel.
@@ -38,11 +38,11 @@ _FRAME_BYTES = 1 << 11  # only a divisor here: frames in a block vary in length
 _KERNEL_OWNS = 0
 _USER_OWNS = 1
 _STATUS_OFFSET = 8
-_BLOCK = struct.Struct("=II")  # at _STATUS_OFFSET + 4: frames, offset of the first one
+_BLOCK = struct.Struct("=II")  # at _STATUS_OFFSET + 4: frame count, first offset
 _STATUS = struct.Struct("=I")
 _FRAME = struct.Struct("=IIIIIIH")
-"""Fields: offset of the next frame, seconds, nanoseconds, captured bytes, original
-length, status, offset of the data."""
+"""Header of a frame in the ring. Fields: offset of the next frame, seconds,
+nanoseconds, captured bytes, original length, status, offset of the data."""
 
 # Accepts Ethernet frames with UDP over IPv4 or IPv6. Chakram sends nothing else.
 _LOAD_HALF, _LOAD_BYTE, _JUMP_IF_EQUAL, _RETURN = 0x28, 0x30, 0x15, 0x06
@@ -60,14 +60,14 @@ _ONLY_UDP = (
 
 
 class PacketRing:
-    """The UDP packets that an interface sends and receives.
+    """Capture of the UDP packets that an interface sends and receives.
 
-    Create it in a thread that is in the interface's network namespace. Any thread may
-    then use it.
+    Create the object in a thread that is in the interface's network namespace. Any
+    thread may then use it.
     """
 
     def __init__(self, interface: str, *, blocks: int) -> None:
-        """Start to capture.
+        """Start the capture.
 
         Args:
             interface: Name of the interface.
@@ -116,8 +116,8 @@ class PacketRing:
     def next_block(self) -> Iterator[tuple[int, int, int, bytes]] | None:
         """Return the frames of the next block, or None if no block is available yet.
 
-        A frame consists of its time in s and ns, its length, and its bytes. The block
-        returns to the kernel after the last frame.
+        Each frame consists of its time in s and ns, its length, and its bytes. The
+        block returns to the kernel after the last frame.
         """
         if self._status() & _USER_OWNS:
             return self._frames()

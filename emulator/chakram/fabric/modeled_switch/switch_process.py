@@ -54,8 +54,8 @@ class LabSwitches:
     """The modeled switches of a lab, with open ports.
 
     Attributes:
-        live: The switches.
-        frames: Frames of their ports.
+        live: The modeled switches.
+        frames: Frame input and output of the ports.
     """
 
     def __init__(self, spec: LabSpec) -> None:
@@ -131,7 +131,7 @@ class LabSwitches:
                 asked_ns = 0
 
     def _answer(self, control: socket.socket) -> bool:
-        """Answer a pending request, or return False if the other end has closed."""
+        """Answer a pending request. Return False if the peer has disconnected."""
         try:
             if not control.recv(1, socket.MSG_PEEK):
                 return False
@@ -197,7 +197,7 @@ def _of_link(
 def main(arguments: list[str]) -> int:
     """Run the switches of one lab, and return the exit status."""
     with socket.socket(fileno=int(arguments[0])) as inherited:
-        # In a large lab, the inherited number is too high for select.
+        # In a large lab, the inherited descriptor has too high a number for select.
         control = inherited.dup()
     parent = os.getppid()
     die_with_parent(parent)
