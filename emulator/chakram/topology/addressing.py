@@ -7,7 +7,7 @@ because each lab has separate network namespaces.
 The address spaces are 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180). Both are
 reserved for benchmarks of network devices (RFC 6890) and never routed on the Internet.
 The lower half of each space has one subnet per switch with hosts. The upper half has a
-/31 (RFC 3021) or /127 (RFC 6164) per link between switches.
+/31 subnet (RFC 3021) or /127 subnet (RFC 6164) per link between switches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BENCHMARK_SPACES = {IPV4: "198.18.0.0/15", IPV6: "2001:2::/48"}
 
 
 class _Space:
-    """Address space of one family, with addresses as numbers.
+    """Address space of one address family, with addresses as numbers.
 
     Args:
         hosts: Prefix for hosts.
@@ -38,7 +38,7 @@ class _Space:
         links: First address for links between switches.
         link_addresses: Number of addresses for links between switches.
         text: Prefix for hosts, for error messages.
-        address_bits: Bits of an address.
+        address_bits: Number of bits in an address.
     """
 
     def __init__(self, hosts: str, links: str, *, subnet_bits: int) -> None:
@@ -67,7 +67,8 @@ _LOOPBACK_BASE = int(IPv4Address("127.18.0.1"))
 _LOOPBACK_END = int(IPv4Address("127.19.0.0"))
 
 _USUAL_ADDRESSES = 1 << 16
-"""Addresses in use in a subnet. In IPv6, they then differ in the last group only."""
+"""Usual maximum number of addresses in use in a subnet. In IPv6, such addresses differ
+only in the last group."""
 
 _MOST_ADDRESSES = 1 << 17
 """Maximum number of addresses in use in a subnet."""
@@ -107,7 +108,7 @@ class Subnet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedLink:
-    """Addresses of both ends of a link between switches, in a subnet of two."""
+    """Addresses of both ends of a link between switches, in a two-address subnet."""
 
     link: str
     prefix_length: int
@@ -155,7 +156,7 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
             smallest larger subnet that has room for its hosts and its own address. With
             IPv6, it gets a /64. Hosts have consecutive addresses, starting at 1. The
             gateway has the last usable address. With IPv6, this address ends in
-            ``:fffe``, or in ``:1:fffe`` for a switch with 65,534 hosts and more.
+            ``:fffe``, or in ``:1:fffe`` for a switch with 65,534 or more hosts.
 
     Raises:
         FabricError: If the address space is too small for the hosts or links.
@@ -227,7 +228,7 @@ def room_for_links(family: str = IPV4) -> int:
 
 
 def _subnet_bits(space: _Space, hosts: int) -> int:
-    # A subnet needs three more addresses: for the network, gateway and broadcast.
+    # A subnet needs three more addresses, for the network, gateway and broadcast.
     return max(space.subnet_bits, (hosts + 2).bit_length())
 
 

@@ -109,7 +109,7 @@ def host_links(
 
 
 class LinkNamer:
-    """Generator of the port and link names of a graph, in the order of joins."""
+    """Generator of the port and link names of a graph, in order of ``join`` calls."""
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self._hosts = frozenset(hosts)
@@ -117,7 +117,7 @@ class LinkNamer:
         self._taken: Counter[str] = Counter()
 
     def join(self, *nodes: str) -> tuple[PortRef, PortRef, str]:
-        """Return the two ends of a link, host first, and the link's name."""
+        """Return the two ends of a link (a host first) and the name of the link."""
         ends = []
         for node in sorted(nodes, key=lambda each: each not in self._hosts):
             port = HOST_INTERFACE if node in self._hosts else f"p{self._used[node]}"

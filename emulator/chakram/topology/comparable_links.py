@@ -1,4 +1,4 @@
-"""Links that ought to have the same rate: those between the same tiers."""
+"""Groups of links that should have the same rate, because they join the same tiers."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -13,19 +13,20 @@ def usual_rates_bps(
     ends: Mapping[str, tuple[str, str]],
     rates_bps: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the usual rate of links like each link.
+    """Return the usual rate among the links that are comparable to each link.
 
-    Links are comparable if their ends are as many links away from the nearest host. The
-    usual rate is the median of their rates, the higher of two middle ones. Links that
-    are slower by design have their own rate (see ``slower_by_design``).
+    Links are comparable if their ends have the same distances from the nearest host,
+    counted in links. The usual rate is the median of the rates, or the higher one of
+    two middle rates. For links that are slower by design, it is their actual rate (see
+    ``slower_by_design``).
 
     Args:
         hosts: Names of the hosts.
-        ends: The two nodes of each link, by its name.
-        rates_bps: Rate of each link that has one, by its name.
+        ends: The two nodes of each link, by link name.
+        rates_bps: Rate of each link that has a rate, by link name.
 
     Returns:
-        The usual rate by the name of a link, for the links in *rates_bps*.
+        The usual rate by link name, for the links in *rates_bps*.
     """
     known = set(hosts)
     usual = _medians(known, ends, rates_bps)
@@ -50,10 +51,13 @@ def slower_by_design(
     ends: Mapping[str, tuple[str, str]],
     rates_bps: Mapping[str, int],
 ) -> list[tuple[list[str], int]]:
-    """Return links that share a lower rate than comparable links, and the usual rate.
+    """Return groups of links with the same low rate, each with the usual rate.
 
-    These are at least half of all comparable links, or three and a quarter of them, or
-    all that a switch has. See ``usual_rates_bps`` for the arguments.
+    The rate is below the usual rate of comparable links. A group contains at least half
+    of the comparable links (and at least two), or at least a quarter (and at least
+    three). A smaller group counts if each of its links ends at a switch whose
+    comparable links, at least two, all belong to the group. See ``usual_rates_bps`` for
+    the arguments.
     """
     known = set(hosts)
     found = []
@@ -84,7 +88,7 @@ def slower_by_design(
 def comparable(
     hosts: Iterable[str], ends: Mapping[str, tuple[str, str]], names: Iterable[str]
 ) -> list[list[str]]:
-    """Return groups of links between the same tiers, from *names*."""
+    """Group the links *names* by the tiers that they join."""
     neighbors: dict[str, list[str]] = defaultdict(list)
     for one, other in ends.values():
         neighbors[one].append(other)
@@ -103,7 +107,7 @@ def comparable(
 
 
 def usual_port_rates_bps(links: Collection[LinkRecord]) -> dict[str, int]:
-    """Return the usual rate at each port that has a rate, from records of links."""
+    """Return the usual rate of each port that has a rate, from link records."""
     known = [(link, link.port) for link in links if link.port is not None]
     nodes: dict[str, list[str]] = defaultdict(list)
     for link, port in known:
@@ -116,7 +120,7 @@ def usual_port_rates_bps(links: Collection[LinkRecord]) -> dict[str, int]:
     rates_bps = {port: link.rate_bps for link, port in known if link.rate_bps}
     ends = {port: (nodes[link.link][0], nodes[link.link][-1]) for link, port in known}
     usual = _medians(hosts, ends, rates_bps)
-    # Both directions of a link are one link.
+    # Count both directions of a link as one link.
     ports: dict[str, list[str]] = defaultdict(list)
     for link, port in known:
         if port in rates_bps:

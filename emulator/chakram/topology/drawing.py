@@ -98,7 +98,7 @@ def terminal_lines(topology: Topology, *, width: int, lines: bool = True) -> lis
     """Return a drawing of a topology as lines of text, at most *width* characters wide.
 
     If a tier does not fit, one line of text describes the tier, and no lines lead to
-    it. If *lines* is false, no lines are drawn at all.
+    it. No lines are drawn at all if *lines* is false.
     """
     nhosts = len(topology.hosts)
     drawing = laid_out(topology, most_hosts=nhosts)

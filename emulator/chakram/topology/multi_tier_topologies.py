@@ -1,4 +1,4 @@
-"""Builders of multi-tier fabrics, and of nodes that forward without switches."""
+"""Builders of multi-tier fabrics, and of fabrics whose nodes forward packets."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _with_spines(
     uplinks: int,
     uplink: LinkKind,
 ) -> Topology:
-    """Return a topology of hosts and leaves, with their links, and spines above."""
+    """Return a topology of hosts, leaves and spines, with links between them."""
     upper = switch_names([f"spine{number}" for number in range(spines)], hosts)
     return checked(
         Topology(
@@ -196,10 +196,10 @@ def forwarding_nodes(
 
 
 def torus_pairs(dimensions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the pairs of neighbors in a torus. With one dimension, it is a ring.
+    """Return the pairs of neighbors in a torus. A torus of one dimension is a ring.
 
-    Node numbers increase fastest along the first dimension. The two nodes in a
-    dimension of size 2 have only one link.
+    Node numbers increase fastest along the first dimension. Two nodes have only one
+    link along a dimension of size 2.
     """
     strides = [prod(dimensions[:axis]) for axis in range(len(dimensions))]
     pairs: dict[tuple[int, int], None] = {}

@@ -33,24 +33,25 @@ BUCKET_NS = 200_000
 HOST_BUCKET_NS = 2_000_000
 """Idle time for which a host port of a lab accumulates unused rate.
 
-Chakram's ports pace themselves. If their process was late, they catch up with a burst
-of a millisecond of their rate. With a smaller bucket, each of these bursts would wait
-for a kernel timer. Timers are the main cost of a throttled class: 3-6 us each in a
-virtual machine, or a quarter of the time of an all-to-all among 8 hosts at 1 Gbit/s.
-Over longer times, the port still keeps its rate. Switch ports, whose rates receivers
-observe, have small buckets.
+Chakram's ports pace themselves. After a delay of their process, they catch up with a
+burst, which may contain a millisecond of traffic at the port rate. With a smaller
+bucket, each of these bursts would wait for a kernel timer. Timers are the main cost of
+a throttled class: 3-6 us each in a virtual machine, or a quarter of the duration of an
+all-to-all among 8 hosts at 1 Gbit/s. Over longer times, a port still does not exceed
+its rate. Switch ports, whose rates receivers observe, have small buckets.
 """
 
 
 def bucket_bytes(rate_bps: int, *, bucket_ns: int = BUCKET_NS) -> int:
-    """Return the bytes that an idle lab port may send at once: its bucket.
+    """Return the bucket of a lab port: the bytes that it may send at once when idle.
 
     The bucket is small because saved tokens let an incast of short messages exceed the
     line rate. It must still be larger than a burst of packets, which leaves as a whole
     and puts the bucket into debt. Otherwise the next ACK waits for a timer. At 1 Gbit/s
     with 15 KB and bursts of four 4 KiB packets, nearly every ACK waited. Timers took a
-    third of the time of a ring among 8 hosts. A bucket of 25 KB, which is 200 us, has
-    room for bursts of 5. It reduced the time of that ring from 445 ms to 256 ms.
+    third of the time of a ring collective among 8 hosts. A bucket of 25 KB, which is
+    200 us, has room for bursts of five packets. It reduced the time of that collective
+    from 445 ms to 256 ms.
     """
     return max(_BUCKET_BYTES, rate_bps * bucket_ns // (8 * 10**9))
 
@@ -95,7 +96,7 @@ class Link:
     """A full-duplex link between two ports.
 
     Attributes:
-        a: One end. If the link connects a host, this end is the host.
+        a: One end. If the link connects a host, this is the end at the host.
         b: The other end.
         rate_bps: Rate of each direction, in bits of layer-2 packets per second (without
             preamble, FCS and gap), or None if unlimited.
@@ -146,13 +147,13 @@ class Topology:
     )
     # Number of each host.
     _hosts: dict[str, int] = field(init=False, repr=False, compare=False)
-    # Hops from every switch to one switch, filled on demand. A simulation of 1,024
-    # hosts queries a million pairs of hosts, but few distinct switches.
+    # Number of hops from every switch to one switch, filled on demand. A simulation of
+    # 1,024 hosts queries a million pairs of hosts, but few distinct switches.
     _distances: dict[str, dict[str, int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    # Next nodes from each switch toward another one, and the neighbors of each node.
-    # Also filled on demand.
+    # Next nodes from each switch toward another switch, and the neighbors of each node.
+    # Both are filled on demand.
     _following: dict[tuple[str, str], tuple[str, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -188,7 +189,8 @@ class Topology:
             ) from None
 
     def ends(self) -> list[tuple[str, Link]]:
-        """Return (node, link) of each link end, in the port order of a switch model."""
+        """Return node and link of each link end, in the port order of a switch
+        model."""
         return [
             (node, link)
             for node in (*self.switches, *self.hosts)
@@ -257,7 +259,7 @@ class Topology:
         )
 
     def uplink_ports(self) -> dict[str, tuple[str, str]]:
-        """Return link and direction of what each port of an uplink sends."""
+        """Return the link and direction in which each port of an uplink sends."""
         return {
             str(end): (link.name, direction)
             for link in self.uplinks()
@@ -269,7 +271,7 @@ class Topology:
         return any(len(self.next_hops(switch, host)) > 1 for host in self.hosts)
 
     def path_has_choice(self, switch: str) -> bool:
-        """Return whether *switch*, or a later switch, has several equal-cost paths."""
+        """Return whether *switch* or a later switch has several equal-cost paths."""
         for host in self.hosts:
             node = switch
             while node != host:
@@ -284,8 +286,8 @@ class Topology:
     def next_hops(self, node: str, dst_host: str) -> tuple[PortRef, ...]:
         """Return the ports of *node* that are next hops of shortest paths to a host.
 
-        Several ports mean equal-cost paths, in the order of ``links``. The result is
-        empty if *dst_host* is unreachable or is *node* itself.
+        Several ports mean equal-cost paths. The ports are in the order of ``links``.
+        The result is empty if *dst_host* is unreachable or is *node* itself.
         """
         if node == dst_host:
             return ()
@@ -454,7 +456,7 @@ def check_link(link: Link, nodes: frozenset[str], hosts: frozenset[str]) -> list
     Args:
         link: The link.
         nodes: Names of all nodes.
-        hosts: Hosts that a link must not connect to each other directly.
+        hosts: Names of hosts between which direct links are not allowed.
     """
     problems: list[str] = []
     for end in (link.a, link.b):
