@@ -189,8 +189,7 @@ class Topology:
             ) from None
 
     def ends(self) -> list[tuple[str, Link]]:
-        """Return node and link of each link end, in the port order of a switch
-        model."""
+        """Return node and link of each link end, in the order of switch model ports."""
         return [
             (node, link)
             for node in (*self.switches, *self.hosts)

@@ -299,7 +299,7 @@ class ExternalFabric(FabricKind):
         )
 
     def warnings(self) -> list[str]:
-        """Return warnings about settings that are unused, at all or in simulations."""
+        """Return warnings about settings without effect, at all or in simulations."""
         topology = self.to_topology()
         if self.topology is None or topology is None:
             return []

@@ -103,7 +103,7 @@ def prepare_root(root: Path) -> None:
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Keep this user's other processes from adding or removing labs in the block."""
+    """Prevent other processes of this user from adding or removing labs."""
     prepare_root(root)
     descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

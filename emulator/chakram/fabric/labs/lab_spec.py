@@ -145,7 +145,7 @@ class HostState:
     """Network access of one host.
 
     Attributes:
-        name: The host in the topology.
+        name: Name of the host in the topology.
         netns: Path that other processes use to enter its network namespace.
         netns_name: Name for ``ip netns exec``, or None in a rootless lab.
         interface: Only interface of the host.

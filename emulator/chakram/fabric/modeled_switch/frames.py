@@ -126,12 +126,12 @@ class SocketFrames(Frames):
             except BlockingIOError:
                 return False
             except OSError as error:
-                if error.errno != errno.ENETDOWN:  # an interface that was just created
+                if error.errno != errno.ENETDOWN:  # the interface was just created
                     raise
                 continue
             number = self._numbers.get(address[0])
             if number is None:
-                continue  # from an interface that is not a port
+                continue  # the interface is not a port
             self.port = number
             self.length = length if length <= self.frame_bytes else 0
             self.time_ns = monotonic_ns()

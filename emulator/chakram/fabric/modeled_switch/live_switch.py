@@ -221,7 +221,7 @@ class LiveSwitch(Wires):
         self.received += 1
         time_ns = frames.time_ns
         if time_ns > self._limit_ns + _LONGEST_ROUND_NS:
-            time_ns = self._limit_ns  # the kernel's clock was set
+            time_ns = self._limit_ns  # the system clock was changed
         elif time_ns > self._limit_ns:
             # The frame arrived during this round. Extend the round up to its arrival.
             self._limit_ns = time_ns
