@@ -29,7 +29,7 @@ _EVENT = re.compile(
     r"node->name=(.*), node->type=(\d+)$"
 )
 _STUCK = re.compile(r"sys\.id=(\d+) has unreleased nodes")
-_LOG_HINT = "use console.txt or log.log of ASTRA-sim"
+_LOG_HINT = "use ASTRA-sim's console.txt or log.log"
 
 
 class RankFinish(NamedTuple):

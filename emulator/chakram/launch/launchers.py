@@ -109,7 +109,7 @@ def _slurm(request: LaunchRequest) -> list[LaunchCommand]:
     if "SLURM_JOB_ID" not in environment:
         raise ConfigError(
             "--launch slurm",
-            "this process is not part of a job of Slurm",
+            "this process is not part of a Slurm job",
             "run it inside salloc or sbatch, e.g. salloc --nodes=4 chakram run ...",
         )
     count = len(request.hosts)

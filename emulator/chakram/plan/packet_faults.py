@@ -94,8 +94,8 @@ class PacketFault:
     destination: Annotated[Rank | None, Setting(6, example=5)] = None
     """Only packets to this rank."""
     group: Annotated[Name | None, Setting(13, most=256, example="p2p")] = None
-    """Only packets of this process group of "chakram trace show"; p2p: messages between
-    two ranks."""
+    """Only packets of this process group, as named by "chakram trace show". "p2p" means
+    messages between two ranks."""
     channel: Annotated[
         Annotated[int, Within(0, 2**10 - 1)] | None, Setting(14, example=0)
     ] = None

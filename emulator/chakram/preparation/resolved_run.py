@@ -188,7 +188,7 @@ class ResolvedRun:
 
 
 def _takes_no_time(programs: Sequence[RankProgram]) -> bool:
-    """Return whether the ranks of a host do not compute or send to other hosts."""
+    """Return whether ranks communicate only with one another and do not compute."""
     partners: set[int] = set()
     for program in programs:
         columns = program.columns

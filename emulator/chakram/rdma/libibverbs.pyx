@@ -352,7 +352,7 @@ cdef class CompletionQueue:
         return found
 
     def close(self):
-        """Release the queue. First release its queue pairs."""
+        """Release the queue. Release its queue pairs before you call this method."""
         if self._queue is not NULL:
             ibv_destroy_cq(self._queue)
             self._queue = NULL
@@ -462,7 +462,7 @@ cdef class SharedReceives:
         )
 
     def close(self):
-        """Release the queue. First release its queue pairs."""
+        """Release the queue. Release its queue pairs before you call this method."""
         if self._queue is not NULL:
             ibv_destroy_srq(self._queue)
             self._queue = NULL

@@ -279,7 +279,7 @@ class Receiver:
         offset: int,
         size: int,
     ) -> bool:
-        """Parse a packet, and return whether it is valid and in this partition."""
+        """Parse a packet. Return whether it is valid and in the default partition."""
         self.packets_received += 1
         if self._parser.parse(buffer, offset, size) == _MALFORMED:
             self.malformed += 1

@@ -118,7 +118,7 @@ def links_csv(results: RunResults) -> bytes:
     """Return the traffic counters of each direction of every link, as CSV.
 
     Raises:
-        ResultsError: If no link was counted.
+        ResultsError: If the run has no link counters.
     """
     table = results.table("links")
     if not table.num_rows:

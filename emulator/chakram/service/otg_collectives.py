@@ -411,7 +411,7 @@ class Times:
     def metrics(
         self, of: Communicator | None, rate_bps: int | None
     ) -> dict[str, float]:
-        """Return the available metrics, with the names that the proposal uses.
+        """Return the available metrics, with their names from pull request 490.
 
         Times are seconds, rates Gbit/s. Without a communicator, there are only times.
 

@@ -78,7 +78,7 @@ class RankWalk:
         self.iteration = 0
         self.is_finished = False
         self.is_background = job.is_background
-        # Idle ranks of background jobs would repeat forever at the same time.
+        # An idle rank of a background job would repeat forever at one virtual time.
         self.iterations = (
             _ENDLESS
             if job.is_background and not columns.is_idle

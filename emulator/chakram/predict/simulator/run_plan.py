@@ -53,8 +53,8 @@ class SimulationResult:
             its start.
         marked_packets: Number of packets marked "congestion experienced", by the port
             at the start of the link, only for ports with marks.
-        dropped: Number of dropped packets by reason. A burst that crosses links as one
-            counts once.
+        dropped: Number of dropped packets by reason. A burst that crosses links as a
+            unit counts once.
         drops: Number of dropped packets by port, only for ports with drops.
         pauses: Number of received PFC frames by port, only for ports with such frames.
         paused_ns: Paused time by port, summed over its classes, only for paused ports.
@@ -62,9 +62,9 @@ class SimulationResult:
             deadlock in such a cycle.
         down_ns: Time by port during which faults kept its link down, only for
             ports with such faults.
-        burst_packets: Maximum number of packets that crossed a link as one.
-        hops: Number of departures from ports. A burst that crosses links as one counts
-            once.
+        burst_packets: Maximum number of packets that crossed a link as a unit.
+        hops: Number of departures from ports. A burst that crosses links as a unit
+            counts once.
         events: Number of simulated events.
         injected: Number of packets that ports disturbed on purpose, by type of
             disturbance.
@@ -117,7 +117,7 @@ def simulate_plan(
             plan.
         measured: Number of measured iterations, if different from the plan and its
             jobs.
-        burst_packets: Number of packets that cross a link as one. 1 is exact. None
+        burst_packets: Number of packets that cross a link as a unit. 1 is exact. None
             means that hosts send the bursts of the plan. Their packets cross links one
             by one, except in labs and in large jobs (see
             ``chakram.predict.simulator.burst_size``).
@@ -255,7 +255,7 @@ def _round_trips(
 def _bursts(
     plan: Plan, topology: Topology, asked: int | None, iterations: int
 ) -> tuple[int, bool, Topology]:
-    """Return the burst size, whether a burst crosses links as one, and the fabric.
+    """Return the burst size, whether a burst crosses links as a unit, and the fabric.
 
     Args:
         plan: The plan.

@@ -195,7 +195,7 @@ def _code(text: str) -> Markup:
 
 
 def _doubt(data: RunData, verdict: Verdict | None = None) -> Iterator[Markup]:
-    """Yield why the run says little about the network, with a remedy, if that is so."""
+    """Yield a warning and a remedy if the generator makes the run unreliable."""
     if isinstance(data.why, str) or not (doubt := generator_doubt(data.why, verdict)):
         return
     text = "<b>{}</b> {}"
