@@ -32,13 +32,11 @@ _POLL_S = 3
 """To look more often would take much of the time of an emulated guest."""
 
 
-_ARE_READY = """
-kill -0 $(cat /run/nic/pids) || { cat /run/nic/*.log >&2; exit 1; }
-for log in /run/nic/*.log; do
-    grep -q ready $log || exit 0
-done
-echo ready
+_READY = """
+kill -0 $(cat /run/nic/pid) || { cat /run/nic/*.log >&2; exit 1; }
+grep -hs ready /run/nic/*.log || true
 """
+_AGENTS = Path(__file__).with_name("agents_in_guest.py")
 
 
 class NicHosts:
@@ -181,27 +179,33 @@ def nic_hosts(
     for machine in machines:
         machine.execute("mkdir -p /run/nic; rm -f /run/nic/*")
     try:
-        for name, machine, port in agents:
+        for machine in machines:
+            commands = " -- ".join(
+                f"/run/nic/{name}.log serve --listen {place.guest[4]}:{port} "
+                f"--tls-ca {certs}/ca.pem --tls-cert {certs}/{name}.pem "
+                f"--tls-key {certs}/{name}.key"
+                for name, place, port in agents
+                if place is machine
+            )
             machine.execute(
                 textwrap.dedent(
                     f"""
                     cd {ROOT}
                     ulimit -l unlimited
-                    {sys.executable} -m chakram_agent serve \\
-                        --listen {machine.guest[4]}:{port} --tls-ca {certs}/ca.pem \\
-                        --tls-cert {certs}/{name}.pem --tls-key {certs}/{name}.key \\
-                        </dev/null >/run/nic/{name}.log 2>&1 &
-                    echo $! >> /run/nic/pids
+                    {sys.executable} {_AGENTS} {commands} \\
+                        </dev/null >/run/nic/start.log 2>&1 &
+                    echo $! > /run/nic/pid
                     """
                 )
             )
         until_s = time.monotonic() + _START_LIMIT_S
         for machine in machines:
-            while "ready" not in machine.execute(_ARE_READY):
+            count = sum(place is machine for _, place, _ in agents)
+            while machine.execute(_READY).count("ready") < count:
                 said = machine.execute("cat /run/nic/*.log")
                 assert time.monotonic() < until_s, said
                 time.sleep(_POLL_S)
         yield hosts
     finally:
         for machine in machines:
-            machine.execute("kill $(cat /run/nic/pids); rm /run/nic/pids")
+            machine.execute("kill $(cat /run/nic/pid); rm /run/nic/pid")
