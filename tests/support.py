@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from chakram.fabric.machine_probe import probe_kernel
+
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
 
 _Case = TypeVar("_Case")
 
@@ -54,6 +57,20 @@ def examples(count: int) -> int:
 def fewer(cases: list[_Case]) -> list[_Case]:
     """Return the cases of a test that takes long: the first one if it is again."""
     return cases[:1] if _ONCE_MORE else cases
+
+
+def draws(count: int, *, in_soak: int) -> list[ParameterSet]:
+    """Return the numbers of random draws of a test.
+
+    Args:
+        count: Number of draws in each check.
+        in_soak: Number of draws in ``make soak`` beside these.
+    """
+    soak = pytest.mark.soak
+    return [
+        pytest.param(number, marks=soak if number >= count else ())
+        for number in range(count + in_soak)
+    ]
 
 
 def missing_program(name: str) -> str | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tools.generate_reference import PAGES, reference_pages
+from tools.generate_reference import PAGES
+from tools.generate_reference import reference_pages as generated_pages
 
 from chakram.config.schema import RESTRICTED, WORLDS, experiment_schema, worlds_of
 from tests.support import REPO_ROOT
@@ -14,8 +16,19 @@ from tests.support import REPO_ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SCHEMA = experiment_schema()
-SECTIONS: dict[str, Any] = {"Experiment": SCHEMA, **SCHEMA["$defs"]}
+
+@cache
+def schema() -> dict[str, Any]:
+    return experiment_schema()
+
+
+def every_section() -> dict[str, Any]:
+    return {"Experiment": schema(), **schema()["$defs"]}
+
+
+@cache
+def reference_pages() -> dict[str, str]:
+    return generated_pages()
 
 
 def keys_below(place: str, node: Any) -> Iterator[tuple[str, Any]]:
@@ -37,13 +50,13 @@ def test_the_reference_is_what_the_schema_gives() -> None:
 
 
 def test_no_key_lacks_a_description() -> None:
-    entries = dict(keys_below("", SCHEMA))
+    entries = dict(keys_below("", schema()))
     assert len(entries) > 390
     assert [place for place, each in entries.items() if "description" not in each] == []
 
 
 def test_a_description_is_plain_text_that_editors_show() -> None:
-    for place, entry in keys_below("", SCHEMA):
+    for place, entry in keys_below("", schema()):
         text = entry["description"]
         assert not re.search(r"`|\bNone\b|_ns\b|_bps\b", text), place
 
@@ -67,7 +80,9 @@ def test_every_key_is_on_a_page_with_a_type_and_a_meaning() -> None:
     assert all(cell.strip() for cells in documented.values() for cell in cells)
     # Headings show the kind of a fabric or trace, and notes the alternative names.
     elsewhere = {"kind", "synth", "qps_per_rankpair", "rdma_message_size"}
-    keys = {key for each in SECTIONS.values() for key in each.get("properties", ())}
+    keys = {
+        key for each in every_section().values() for key in each.get("properties", ())
+    }
     found = {name.rpartition(" ")[2] for name in documented}
     # The tables show the keys of a section instead of the section.
     sections = {"arrivals", "iterations", "agents", "records", "stop_if", "compute"}
@@ -94,7 +109,7 @@ def test_every_link_of_the_reference_leads_to_a_heading() -> None:
 @pytest.mark.parametrize("place", RESTRICTED, ids=".".join)
 def test_worlds_are_told_of_keys_that_there_are(place: tuple[str, str]) -> None:
     section, key = place
-    properties = SECTIONS[section]["properties"]
+    properties = every_section()[section]["properties"]
     assert not key or key in properties
     assert set(RESTRICTED[place]) < set(WORLDS)
     for each in [key] if key else properties:

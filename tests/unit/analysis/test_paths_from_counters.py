@@ -40,7 +40,12 @@ def drawn(
 
 @pytest.mark.parametrize(
     ("flows", "spines", "sizes"),
-    [(16, 2, (1e6,)), (56, 4, (1e6,)), (240, 8, (1e6, 3e6)), (2000, 8, (1e6, 5e6))],
+    [
+        (16, 2, (1e6,)),
+        (56, 4, (1e6,)),
+        (240, 8, (1e6, 3e6)),
+        pytest.param(2000, 8, (1e6, 5e6), marks=pytest.mark.soak),
+    ],
 )
 def test_assigned_paths_carry_what_was_counted(
     flows: int, spines: int, sizes: tuple[float, ...]

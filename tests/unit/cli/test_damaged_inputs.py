@@ -11,7 +11,7 @@ from tests.damaged_inputs import KINDS, fuzz, make_sound
 if TYPE_CHECKING:
     from pathlib import Path
 
-INPUTS = {"run": 16, "results": 12, "rules": 12, "suite": 4, "plan": 2}
+INPUTS = {"run": 8, "results": 12, "rules": 12, "suite": 4, "plan": 2}
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.cli import main
+from chakram.launch import agent_bundle
+from chakram.launch.agent_bundle import AgentBundle
 from chakram.launch.launched_agents import LaunchOptions
 
 if TYPE_CHECKING:
@@ -49,8 +51,12 @@ def test_an_agent_command_with_an_open_quote_is_refused(
 
 
 def test_a_bundle_that_cannot_be_written_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    small = AgentBundle(data=b"", folder="small", unpacked_bytes=0)
+    monkeypatch.setattr(agent_bundle, "make_bundle", lambda _: small)
     saved = str(tmp_path / "absent/bundle.tar.gz")
     assert main(["hosts", "push", "--save", saved]) == 2
     assert f"--save {saved}: cannot be written" in capsys.readouterr().err

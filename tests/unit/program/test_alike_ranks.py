@@ -12,6 +12,7 @@ from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweredJob, LoweringOptions, lower_alike, lower_job
 from chakram.synth.settings.training import DenseTrace, MoeTrace
 from chakram.synth.synthesize import first_traces, synthesize, synthesized_trace_set
+from tests.support import draws
 
 DIMENSIONS = ("tp", "cp", "ep", "fsdp", "dp", "pp")
 
@@ -65,7 +66,7 @@ def both(settings: dict[str, Any], **options: Any) -> tuple[LoweredJob, LoweredJ
 
 
 # The plain form takes seconds for each.
-@pytest.mark.parametrize("seed", range(12 if status().is_compiled() else 3))
+@pytest.mark.parametrize("seed", draws(4 if status().is_compiled() else 2, in_soak=12))
 def test_copies_have_the_programs_of_their_own_traces(seed: int) -> None:
     explicit, alike = both(drawn(seed), sync_barrier=seed % 2 == 0)
     assert len(alike.programs) == len(explicit.programs)

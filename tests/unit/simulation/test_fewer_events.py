@@ -17,6 +17,7 @@ from chakram import simulate
 from chakram.predict.levels.router_passes import RouterPasses
 from chakram.run_directory.reader import RunResults
 from chakram.simulation import coarse_levels
+from tests.support import draws
 
 COLUMNS = {
     "collectives": ("name", "k", "start_ns", "end_ns", "sent_bytes", "alone_ns"),
@@ -24,7 +25,7 @@ COLUMNS = {
     "ranks": ("rank", "start_ns", "end_ns", "communication_ns", "exposed_ns"),
     "links": ("port", "bytes_after"),
 }
-DRAWS = 30
+DRAWS = draws(10, in_soak=20)
 FABRICS = (
     lambda nranks: {"single_switch": {"hosts": nranks}},
     lambda nranks: {"clos": {"leaves": 8, "spines": 3, "hosts_per_leaf": nranks // 8}},
@@ -145,7 +146,7 @@ def both(
 
 
 @RANKS
-@pytest.mark.parametrize("seed", range(DRAWS))
+@pytest.mark.parametrize("seed", DRAWS)
 def test_arrivals_without_events_have_equal_times(
     seed: int, nranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +154,7 @@ def test_arrivals_without_events_have_equal_times(
 
 
 @RANKS
-@pytest.mark.parametrize("seed", range(DRAWS))
+@pytest.mark.parametrize("seed", DRAWS)
 def test_rings_in_steps_have_equal_times(
     seed: int, nranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
