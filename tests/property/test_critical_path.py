@@ -21,6 +21,7 @@ from tests.explained_simulations import assert_exact, simulated_run
 from tests.leaf_spines import clos
 from tests.made_plans import make_plan
 from tests.random_jobs import jobs
+from tests.support import examples
 
 transports = st.builds(
     TransportPlan,
@@ -34,7 +35,11 @@ transports = st.builds(
 LOSS = PacketFault(action=FaultAction.DROP, packets="any", probability=0.03)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(
+    max_examples=examples(40),
+    suppress_health_check=[HealthCheck.too_slow],
+    deadline=None,
+)
 @given(
     programs=jobs(),
     chosen=st.builds(

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakram._compiled import status
 from chakram.config.experiment import parse_experiment
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.preparation.job_loading import load_jobs
@@ -131,10 +130,8 @@ def test_dilated_simulation_reports_exactly_the_undilated_times(
 SEEDS = range(1, 9)
 
 
-# The plain form takes seconds for each.
-@pytest.mark.parametrize(
-    "dilation", [2, 64, 1000, 8000] if status().is_compiled() else [1000]
-)
+@pytest.mark.slow  # uncompiled, seconds for each
+@pytest.mark.parametrize("dilation", [2, 64, 1000, 8000])
 def test_dcqcn_behaves_equally_under_dilation(dilation: int) -> None:
     """On average: marks are drawn, and one that falls elsewhere changes the rest."""
     plain = [told("dcqcn-incast", 1, seed) for seed in SEEDS]
