@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_verbs", "measure_verbs"]
 
-_SIMULATE = "simulate configs/quickstart.yaml --runs FOLDER"
+_EXPERIMENT = sized("quickstart", "quickstart-small")
+_SIMULATE = f"simulate configs/{_EXPERIMENT}.yaml --runs FOLDER"
 _LIMITS = {
     _SIMULATE: 45,
     "--help": 8,
