@@ -139,7 +139,7 @@ KINDS = {
     "a rank never ended": Kind(
         with_a_frozen_rank, PARTIAL, sections=TWO_SHARDS | {"hang_timeout": "1s"}
     ),
-    "interrupted": Kind(interrupted, PARTIAL),
+    "interrupted": Kind(interrupted, PARTIAL, is_soak=True),
     "aborted in its first iteration": Kind(
         of_itself, PARTIAL, LONG, {"stop_if": {"duration": "1500ms"}}, is_soak=True
     ),

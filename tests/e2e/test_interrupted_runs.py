@@ -53,7 +53,7 @@ def by_a_closed_terminal(run: RunProcess) -> None:
         (to_the_group, "SIGINT"),
         pytest.param(to_the_controller, "SIGINT", marks=pytest.mark.soak),
         pytest.param(by_a_supervisor, "SIGTERM", marks=pytest.mark.soak),
-        (by_a_closed_terminal, "SIGHUP"),
+        pytest.param(by_a_closed_terminal, "SIGHUP", marks=pytest.mark.soak),
     ],
 )
 def test_an_interrupted_run_keeps_its_results(

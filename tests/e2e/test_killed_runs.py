@@ -104,10 +104,15 @@ def test_a_run_that_was_measured_is_complete_without_the_holder_of_its_lab(
     ("victim", "sentence"),
     [
         (AGENT, r"run: agent local: the connection was lost \(it has ended, "),
-        (SHARD, r"run: agent local: the process of shard \d was killed by signal 9: "),
-        (
+        pytest.param(
+            SHARD,
+            r"run: agent local: the process of shard \d was killed by signal 9: ",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
             FORK_SERVER,
             "run: agent local: the process that starts shards was killed by signal 9",
+            marks=pytest.mark.soak,
         ),
     ],
     ids=["agent", "shard", "fork-server"],

@@ -188,7 +188,9 @@ def test_ranks_move_to_spare_hosts_if_that_is_tolerated(
     assert lab.agents() == []
 
 
-@pytest.mark.parametrize("victim", ["controller", "agent"])
+@pytest.mark.parametrize(
+    "victim", [pytest.param("controller", marks=pytest.mark.soak), "agent"]
+)
 def test_a_killed_process_leaves_no_agent(
     lab: HostLab, experiment: Path, victim: str
 ) -> None:

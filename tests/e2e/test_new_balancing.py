@@ -86,6 +86,7 @@ def test_the_new_balancing_takes_the_shorter_of_two_queues(
         assert count == pytest.approx(1000 * wins, rel=0.1)
 
 
+@pytest.mark.soak
 def test_the_reference_has_the_new_balancing(tree: Path, tmp_path: Path) -> None:
     python_of(tree, tmp_path, str(tree / "tools/generate_reference.py"), "--out", ".")
     page = (tmp_path / "fabric.md").read_text("utf-8")

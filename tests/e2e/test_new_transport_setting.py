@@ -92,6 +92,7 @@ def test_new_setting_reaches_agents_and_queue_pairs(tree: Path, tmp_path: Path) 
     assert all(2 <= wait < 4 for wait in waits[1:])
 
 
+@pytest.mark.soak
 def test_new_setting_is_in_the_reference(tree: Path, tmp_path: Path) -> None:
     python_of(tree, tmp_path, str(tree / "tools/generate_reference.py"), "--out", ".")
     page = (tmp_path / "transport.md").read_text()

@@ -14,7 +14,7 @@ from tests.support import REPO_ROOT
 # A machine that has other work runs them up to 64 times slower.
 pytestmark = [pytest.mark.usefixtures("netns"), pytest.mark.timeout(600)]
 
-SHORT = ("slow_compute", "pause")
+SHORT = ("slow_compute",)
 """Causes of the quick tests. The others run in soak tests, and as simulations."""
 
 MOST_UNKNOWN = 0.1

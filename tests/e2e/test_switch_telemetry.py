@@ -108,7 +108,9 @@ def completed(experiment: Path) -> Ended:
     )
 
 
-@pytest.mark.parametrize("mix", ["incast", "clos"])
+@pytest.mark.parametrize(
+    "mix", ["incast", pytest.param("clos", marks=pytest.mark.soak)]
+)
 def test_a_run_reads_its_own_switches(tmp_path: Path, mix: str) -> None:
     fabric, jobs = FABRIC, [INCAST]
     if mix == "clos":

@@ -102,6 +102,7 @@ def test_clean_lab_has_no_cause(
     assert [each for each in faults if each["cause"] != "generator slow"] == []
 
 
+@pytest.mark.soak
 def test_a_link_that_is_slow_for_a_while_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

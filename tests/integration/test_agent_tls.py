@@ -235,7 +235,11 @@ async def test_a_client_that_speaks_late_gets_no_more_time(
 
 @pytest.mark.parametrize(
     ("source", "sent"),
-    [("127.0.0.1", ""), ("127.0.0.2", ""), ("127.0.0.2", CLIENT_HELLO)],
+    [
+        ("127.0.0.1", ""),
+        pytest.param("127.0.0.2", "", marks=pytest.mark.soak),
+        ("127.0.0.2", CLIENT_HELLO),
+    ],
     ids=["same source", "silent", "speaking"],
 )
 async def test_flood_of_clients_without_certificates_does_not_block_a_controller(

@@ -635,8 +635,8 @@ def beside(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "others",
     [
-        [beside(repeat=9)],
-        [beside(repeat=3, start="300ms")],
+        pytest.param([beside(repeat=9)], marks=pytest.mark.soak),
+        pytest.param([beside(repeat=3, start="300ms")], marks=pytest.mark.soak),
         [beside(repeat="until_others_end"), {"name": "c", "trace": PAIR}],
     ],
     ids=["other number", "later start", "background"],

@@ -23,7 +23,9 @@ repetitions: 1
 INTERRUPTED = 130
 
 
-@pytest.mark.parametrize("to_group", [False, True])
+@pytest.mark.parametrize(
+    "to_group", [False, pytest.param(True, marks=pytest.mark.soak)]
+)
 def test_interrupted_sweep_ends_its_processes_and_keeps_results(
     tmp_path: Path, to_group: bool
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.support import REPO_ROOT
 
 SCRIPT = Path(__file__).with_name("foreign_platform.py")
-PLATFORMS = ("darwin", "win32")
+PLATFORMS = (pytest.param("darwin", marks=pytest.mark.soak), "win32")
 EXPERIMENT = """\
 version: 1
 name: small

@@ -150,7 +150,7 @@ def test_the_page_opens_without_complaint_or_network(
     assert complaints(page_file, tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_figures_are_drawn_before_the_page_has_loaded(
     page: str, tmp_path: Path
 ) -> None:

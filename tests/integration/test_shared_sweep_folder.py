@@ -128,6 +128,7 @@ def test_cells_of_a_killed_sweep_are_run_by_the_other(folder: Path) -> None:
     assert run_directories(folder) == 16
 
 
+@pytest.mark.soak
 def test_a_killed_sweep_does_not_block_the_next(folder: Path) -> None:
     with sweeping(folder) as killed:
         assert killed.stderr is not None

@@ -249,6 +249,8 @@ def test_nics_and_sockets_exchange_messages_both_ways(
     assert "Out of bounds values : N/A (not checked)" in done.stdout
 
 
+# Unit tests show the reason without a guest.
+@pytest.mark.soak
 def test_a_nic_that_gets_no_answer_ends_the_run_with_its_reason(
     hosts: NicHosts, machine: Machine
 ) -> None:
