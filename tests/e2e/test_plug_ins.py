@@ -200,7 +200,6 @@ def tree_with_aimd(root: Path) -> Path:
     return tree
 
 
-@pytest.mark.soak
 def test_built_in_control_is_one_module_and_its_declaration(
     installed: Path, simulated: Place, tmp_path: Path
 ) -> None:
@@ -235,7 +234,6 @@ def test_built_in_control_is_compiled(installed: Path, tmp_path: Path) -> None:
     assert ".so'" in where
 
 
-@pytest.mark.soak
 def test_built_in_algorithm_is_one_module_and_its_rows(tmp_path: Path) -> None:
     text = patch_of("algorithm.md")
     module = "emulator/chakram/collectives/algorithms/star.py"
