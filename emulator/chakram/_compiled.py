@@ -4,7 +4,7 @@ A module is *hot* in two cases:
 
 - A ``.pxd`` of the same name is next to its ``.py``. Cython compiles the same ``.py``,
   so both forms have one source.
-
+- It is a ``.pyx``, which has no plain form.
 
 Importing `chakram` installs a finder ahead of Python's own finders. The environment
 variable ``CHAKRAM_COMPILED`` selects the form of the hot modules:
@@ -45,8 +45,10 @@ VARIABLE = "CHAKRAM_COMPILED"
 PACKAGES = ("chakram", "chakram_agent")
 PARTS = (".pxd", ".pyx")
 OPTIONAL = {"chakram.rdma.libibverbs": "ibverbs"}
-"""Libraries that some modules need. A module is not built if its headers are
-missing."""
+"""Library that each optional module needs.
+
+A module is not built if the headers of its library are missing.
+"""
 COMPILED = "compiled"
 NOT_BUILT = "not built"
 # Each interpreter has its own suffix and record, because several interpreters may share
@@ -64,8 +66,8 @@ class CompiledStatus:
 
     Attributes:
         mode: The value of ``CHAKRAM_COMPILED``.
-        modules: By full module name, ``"compiled"`` or the reason for the plain form,
-            sorted by name.
+        modules: ``"compiled"`` or the reason for the plain form, by full module name.
+            Sorted by name.
     """
 
     mode: Mode
@@ -79,7 +81,7 @@ class CompiledStatus:
 
 
 class CompiledFinder:
-    """Meta-path finder for the hot modules of *packages*, which ignores all others."""
+    """Meta-path finder for the hot modules of *packages*, and for no other modules."""
 
     def __init__(
         self, mode: Mode, *, packages: Sequence[str] = PACKAGES, record: str
@@ -187,7 +189,7 @@ class CompiledFinder:
         return state, extension
 
     def _look(self, fullname: str, stem: str) -> tuple[str, str | None]:
-        """Return the result of `_examine`, but ignore related modules."""
+        """Return the same values as `_examine`, but ignore related modules."""
         if fullname not in self._looked:
             self._looked[fullname] = self._look_afresh(fullname, stem)
         return self._looked[fullname]
@@ -236,15 +238,15 @@ def hot_modules(package: str, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def module_of(source: str) -> str:
-    """Return the full name of the module with the source *source* in ``Digests``."""
+    """Return the full name of a module from its source file, as in ``Digests``."""
     return os.path.splitext(source)[0].replace("/", ".")
 
 
 def users(recorded: Mapping[str, Digests]) -> dict[str, set[str]]:
     """Return, by module, the modules of the same package that were compiled against it.
 
-    Modules of other packages are omitted. They may never be imported. If they are, the
-    finder examines them then.
+    Modules of other packages are omitted, because they may never be imported. The
+    finder examines them when they are.
     """
     found: dict[str, set[str]] = {module: set() for module in recorded}
     for module, digests in recorded.items():

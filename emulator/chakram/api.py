@@ -268,7 +268,8 @@ def _read(
 ) -> tuple[Experiment, str]:
     """Return the experiment with its changes, and the text to save with the run.
 
-    *options* has, for errors, the argument behind each change that is not from *set*.
+    *options* maps the key of each change that is not from *set* to the argument that
+    caused it. Error messages name that argument.
     """
     check_changes(changes, name="set")
     said = {key: _yaml(value, f"set: {key}") for key, value in changes.items()}
@@ -290,7 +291,7 @@ def _read(
 
 
 def _yaml(value: object, where: str, indent: int | None = None) -> str:
-    """Return text as it is, and any other value as JSON that is also YAML.
+    """Return a string unchanged, and any other value as JSON that is also YAML.
 
     Raises:
         ConfigError: If an experiment file cannot have the value.
@@ -311,7 +312,7 @@ def _yaml(value: object, where: str, indent: int | None = None) -> str:
 
 
 def _plain(value: Any) -> object:
-    """Return a value of a type that ``json`` supports, for a value of another type.
+    """Convert a value to an equivalent value of a type that ``json`` supports.
 
     Raises:
         TypeError: If there is no such value.

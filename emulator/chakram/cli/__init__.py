@@ -73,7 +73,7 @@ _VERBS = {
     "serve": "serve",
     "completion": "completion",
 }
-"""Modules by verb, in the order of the help.
+"""Module of each verb, in the order in which the help lists the verbs.
 
 A module has a function named like the verb, or an ``app`` for a group of verbs."""
 
@@ -98,7 +98,7 @@ _LEAST_ADDRESS_SPACE_BYTES = {
 }
 """Bytes of address space that each verb needs, checked if ``ulimit -v`` limits it.
 
-These verbs load libraries of half a gigabyte. Some libraries start threads and end the
+These verbs load half a gigabyte of libraries. Some libraries start threads and end the
 process if an allocation fails."""
 
 _SHORT_OF = {
@@ -109,7 +109,7 @@ _SHORT_OF = {
 """Remedies for system errors, by error number."""
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Error numbers of a failed write to stdout, for errors that name no file."""
+"""Error numbers that mean a failed write to stdout if the error names no file."""
 
 _unfreed: list[RunInterrupted] = []
 """References that keep the state of interrupted runs alive, because freeing that state
@@ -230,7 +230,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             from chakram.cli.common.remote import main as remote_main
 
             return remote_main(*server)
-        # Other options before the verb have no values.
+        # All options before the verb, except --server, are flags.
         verb = next((word for word in words if not word.startswith("-")), None)
         command = typer.main.get_command(command_line(verb))
         convert_plain_values(command)
@@ -272,7 +272,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             return _tell_usage(error)
         return _tell_unexpected(error, invocation)
     if code == RunInterrupted.exit_code:
-        _complain("interrupted")  # newer versions of typer handle Ctrl-C
+        _complain("interrupted")  # newer versions of Typer return it after Ctrl-C
     return code if isinstance(code, int) else 0
 
 

@@ -1,4 +1,4 @@
-"""``chakram bench all_reduce_perf ...``: measure collectives like nccl-tests."""
+"""``chakram bench all_reduce_perf ...``: measure collectives as nccl-tests does."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _TIME = "%Y-%m-%d %H:%M:%S"
 
 @with_options("options", BenchOptions)
 def bench(options: BenchOptions) -> None:
-    """Measure a collective like nccl-tests.
+    """Measure a collective as nccl-tests does.
 
     The exit code is 6 if a payload was wrong. It is also 6 if NCCL_TESTS_MIN_BW is set
     and the average bus bandwidth is below 90 % of it.
@@ -312,7 +312,7 @@ def _report(
     *,
     started: datetime,
 ) -> None:
-    """Print the end of the output, and write the JSON document if requested.
+    """Print the closing lines or a JSON document, and write the JSON file if requested.
 
     Raises:
         RunInterrupted: If the user ended the test.
@@ -396,7 +396,7 @@ def _ports(experiment: Experiment, path: Path) -> int:
 
 
 def _tell_time(experiment: Experiment, test: BenchTest, iterations: int) -> None:
-    """Print a lower bound on the duration of the test if it is long."""
+    """Print a lower bound on the duration of the test, if the bound is large."""
     topology = experiment.fabric.to_topology(test.nranks)
     rates = [link.rate_bps for link in topology.links] if topology else []
     known = [rate for rate in rates if rate]
@@ -414,7 +414,7 @@ def _tell_time(experiment: Experiment, test: BenchTest, iterations: int) -> None
 
 
 def _byte_ns(experiment: Experiment, test: BenchTest, rate_bps: int) -> float:
-    """Return the least time per byte of size, with the configured algorithm if any."""
+    """Return the minimum time per byte of a size with the configured algorithm."""
     from chakram.collectives.algorithms import AUTO, algorithm_fitting
     from chakram.collectives.ops import nccl_size_bytes
     from chakram.preparation.algorithm_summary import summarize_algorithm
@@ -453,7 +453,7 @@ def _outcome(
 
 
 def _written(path: Path, document: Mapping[str, Any]) -> Path:
-    """Write JSON to *path*, or to FILE.0 etc. if *path* exists, like nccl-tests."""
+    """Write JSON to *path*, or to *path*.0 etc. if it exists, as nccl-tests does."""
     place, tried = path, 0
     while True:
         with explained_writes(place, EnvironmentProblem, "does its folder exist?"):

@@ -1,4 +1,4 @@
-"""``chakram bug-report``: versions, checks and a run as anonymized text."""
+"""``chakram bug-report``: collect versions, checks and a run as anonymized text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chakram.foundation.errors import ConfigError, NoRunDirectory
 from chakram.foundation.redaction import Redactor
 
 _MOST_BYTES = 1 << 20
-"""Maximum number of bytes per file in a report. Longer files lose their beginning."""
+"""Maximum number of bytes per file in a report, which keeps the end of longer files."""
 _FILES = ("experiment.yaml", "run.json", "preflight.json", "*.log", "agents/*.log")
 _HOST_KEYS = frozenset({"host", "hostname", "agent"})
 """Keys whose value is a host name, with or without a port."""
@@ -33,7 +33,7 @@ def bug_report(
         typer.Argument(metavar="[RUN]", help="Run directory to include."),
     ] = None,
     out: Annotated[
-        str, typer.Option(metavar="FILE", help="File to write. -: print only.")
+        str, typer.Option(metavar="FILE", help="File to write, or - to print only.")
     ] = "chakram-bug-report.txt",
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Write without asking.")
@@ -43,9 +43,9 @@ def bug_report(
 ) -> None:
     """Collect versions, checks and a run for a bug report.
 
-    Host names, addresses, user names and home folders are replaced: h1, addr1, user1.
-    Read the result before you send it, because other names stay, for example those of
-    experiments and jobs. Nothing is sent over a network.
+    Host names, addresses, user names and home folders are replaced, e.g. by h1, addr1
+    and user1. Other names remain, e.g. those of experiments and jobs. Read the report
+    before you send it. Nothing is sent over a network.
     """
     target = None if out == "-" else Path(out)
     if target is not None:
@@ -88,7 +88,7 @@ def _agreed(target: Path) -> bool:
 
 
 def _facts() -> dict[str, str]:
-    """Return versions and, on Linux, the checks of ``chakram doctor``."""
+    """Return versions and, on Linux, the results of ``chakram doctor``."""
     from chakram.run_directory.provenance import compiled, host_facts, versions
 
     facts = {
@@ -163,7 +163,7 @@ def _hosts_in(name: str, text: str) -> Iterator[str]:
     while waiting:
         key, value = waiting.pop()
         if isinstance(value, dict):
-            if key == "agents":  # of run.json, by name
+            if key == "agents":  # run.json lists agents by host name
                 yield from value
             elif key == "hosts" and isinstance(value.get("name"), str):
                 yield value["name"]

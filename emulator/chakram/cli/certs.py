@@ -26,8 +26,8 @@ def certs(
     out: Annotated[
         Path,
         typer.Option(
-            help="Folder to write to. An existing authority there signs the new "
-            "certificates."
+            help="Folder to write to. An existing certificate authority in this "
+            "folder signs the new certificates."
         ),
     ] = Path("certs"),
     agent: Annotated[
@@ -94,7 +94,7 @@ def _why_unsafe(folder: Path) -> str | None:
 
 
 def _agents_of(path: Path) -> dict[str, list[str]]:
-    """Return the agents on remote hosts of an experiment, with their addresses."""
+    """Return the addresses of an experiment's agents on remote hosts, by agent name."""
     from chakram.config.experiment import load_experiment
 
     fabric = load_experiment(path).fabric

@@ -33,7 +33,10 @@ def completion(
 
 
 def register_shells() -> None:
-    """Register Typer's shells. Typer does this only with its own options enabled."""
+    """Register the shells that Typer supports.
+
+    Typer registers them only if its own completion options are enabled.
+    """
     from typer.completion import get_completion_inspect_parameters
 
     get_completion_inspect_parameters()

@@ -19,7 +19,7 @@ app = typer.Typer(
 
 @app.callback()
 def _group() -> None:
-    """Keep ``export`` as a verb, although it is the only one."""
+    """Keep ``export`` as a subcommand, although it is the only one."""
 
 
 @app.command()

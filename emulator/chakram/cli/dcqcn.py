@@ -194,7 +194,7 @@ def _show(
 
 
 def _told(mistakes: list[Mistake], profile: str) -> ConfigError:
-    """Return one error with all *mistakes*, each with its option."""
+    """Return one error that lists all *mistakes*, each with the option at fault."""
     from chakram.settings.located_errors import report
 
     places = [

@@ -1,4 +1,4 @@
-"""``chakram doctor``: check this machine, its privileges and its RDMA NICs."""
+"""``chakram doctor``: check this machine, the user's privileges and the RDMA NICs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def doctor(
         str | None,
         typer.Option(
             metavar="DEVICE",
-            help="Measure how fast this RDMA device sends, e.g. mlx5_0, instead of "
+            help="Measure how fast an RDMA device (e.g. mlx5_0) sends, instead of "
             "checking this machine.",
         ),
     ] = None,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="hosts",
-    help="Find, list and check real hosts; give them the agent.",
+    help="Find, list and check real hosts; copy the agent to them.",
     no_args_is_help=True,
 )
 
@@ -174,8 +174,8 @@ def _answers(
     """Return what the agents of all hosts report.
 
     Raises:
-        AgentError: If agents do not answer. The error names the first agent, and
-            counts the others.
+        AgentError: If agents do not answer. The error names the first agent and the
+            number of others.
     """
     from chakram.execution.host_survey import survey
 
@@ -256,7 +256,7 @@ def show(
 
 
 def _targets(hosts: Sequence[HostSettings], port: int) -> Iterator[dict[str, object]]:
-    """Yield the targets of agents, as Prometheus reads them from a file."""
+    """Yield agents in the format of Prometheus target files (file_sd)."""
     for host in hosts:
         address = (host.login or host.name).rpartition("@")[2]
         if host.agent is not None:
@@ -371,7 +371,8 @@ def push(
     save: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.tar.gz", help="Write the bundle to this file instead."
+            metavar="FILE.tar.gz",
+            help="Write the agent bundle to this file instead of copying it.",
         ),
     ] = None,
     as_json: options.Json = False,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 LEAST_OVERLAP = 0.9
-"""Share of a job's time during which other jobs must run, to avoid a note."""
+"""Minimum share of a job's time with other jobs running that needs no note."""
 
 _WIDTH = 110
 """Width of output to a file or pipe, in columns."""

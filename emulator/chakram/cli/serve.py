@@ -1,4 +1,4 @@
-"""``chakram serve``: run the experiments of a team, one after another."""
+"""``chakram serve``: run the experiments of a team from a queue."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def serve(
         typer.Option(help="Another host name of the service. Can be repeated."),
     ] = None,
     tokens: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File of users and tokens.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File with users and their tokens."),
     ] = None,
     add_user: Annotated[
         str | None,
@@ -42,22 +43,25 @@ def serve(
             metavar="NAME", help="Add a user to --tokens, print the token, and exit."
         ),
     ] = None,
-    role: Annotated[str, typer.Option(help="Role of that user: read or run.")] = "run",
+    role: Annotated[
+        str, typer.Option(help="Role of the user that --add-user adds: read or run.")
+    ] = "run",
     cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificate of the service.")
     ] = None,
     key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Private key of --cert.")
+        Path | None, typer.Option(metavar="FILE", help="Private key for --cert.")
     ] = None,
     client_ca: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Accept only clients with a certificate of this authority.",
+            help="Accept only clients with a certificate from this authority.",
         ),
     ] = None,
     parallel: Annotated[
-        int, typer.Option(min=1, max=64, help="Runs at the same time.")
+        int,
+        typer.Option(min=1, max=64, help="Maximum number of runs at the same time."),
     ] = 1,
     keep: Annotated[
         int, typer.Option(min=1, help="Number of finished runs to keep.")
@@ -75,18 +79,18 @@ def serve(
         str | None,
         typer.Option(
             metavar="FABRIC",
-            help="Let clients of the Open Traffic Generator (snappi) drive this fabric "
-            "of --resources.",
+            help="Let Open Traffic Generator clients (snappi) drive this fabric from "
+            "--resources.",
         ),
     ] = None,
     otg_grpc: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Also serve OTG through gRPC, at this address."
+            metavar="ADDRESS", help="Also serve OTG over gRPC, at this address."
         ),
     ] = None,
 ) -> None:
-    """Run the experiments of a team: a queue, an API and pages.
+    """Run the experiments of a team, with a queue, an API and web pages.
 
     Experiments may use only the files in --resources. The service accepts users of this
     machine, users with a token, and clients with a certificate.

@@ -121,7 +121,7 @@ def sweep(
 
 
 def _check_worlds(chosen: Sequence[CellRun], launch: LaunchOptions | None) -> None:
-    """Refuse runs on a fabric elsewhere than on Linux, and agents for simulations."""
+    """Refuse fabric runs on other systems than Linux, and --launch without them."""
     if any(run.world != "simulate" for run in chosen):
         require_linux("chakram sweep of runs on a fabric")
     elif launch is not None:

@@ -29,8 +29,8 @@ def _nothing(long: str, short: str, least: int | None = None) -> Any:
 
 
 _AVERAGE = (
-    "Reported time. 0: of rank 0. 1: mean over ranks. 2: of the fastest rank. "
-    "3: from the first start to the last end over all ranks."
+    "Time to report: of rank 0 (0), the mean over ranks (1), of the fastest rank (2), "
+    "or from the first start to the last end over all ranks (3)."
 )
 
 
@@ -58,10 +58,14 @@ class BenchOptions:
         int, _number("agg_iters", "-m", "Collectives per iteration.", 1)
     ] = 1
     average: Annotated[int, _number("average", "-a", _AVERAGE, 0, 3)] = 1
-    check: Annotated[int, _number("check", "-c", "0: do not verify payloads.", 0)] = 1
+    check: Annotated[
+        int, _number("check", "-c", "0 turns payload verification off.", 0)
+    ] = 1
     blocking: Annotated[
         int,
-        _number("blocking", "-z", "1 or 3: barrier before each collective.", 0, 3),
+        _number(
+            "blocking", "-z", "1 and 3 add a barrier before each collective.", 0, 3
+        ),
     ] = 0
     datatype: Annotated[str, typer.Option("--datatype", "-d", help="Element type.")] = (
         "float"
@@ -73,25 +77,28 @@ class BenchOptions:
     ngpus: Annotated[
         int,
         _number(
-            "ngpus", "-g", "Number of ranks, multiplied by -t. 1: one rank per port.", 1
+            "ngpus",
+            "-g",
+            "Number of ranks, multiplied by -t. 1 means one rank per port.",
+            1,
         ),
     ] = 1
     nthreads: Annotated[int, _nothing("nthreads", "t", 1)] = 1
     per_iter_timing: Annotated[
-        int, _number("per_iter_timing", "-I", "1: print iteration times.", 0, 1)
+        int, _number("per_iter_timing", "-I", "1 also prints iteration times.", 0, 1)
     ] = 0
     per_iter_skip: Annotated[int, _nothing("per_iter_skip", "K", 0)] = 0
     run_cycles: Annotated[
         int,
         _number(
-            "run_cycles", "-N", "Number of tables. 0: repeat until interrupted.", 0
+            "run_cycles", "-N", "Number of tables, or 0 to repeat until interrupted.", 0
         ),
     ] = 1
     timeout: Annotated[
-        int, _number("timeout", "-T", "Time limit in seconds. 0: none.", 0)
+        int, _number("timeout", "-T", "Time limit in seconds, or 0 for none.", 0)
     ] = 0
     timestamps: Annotated[
-        int, _number("report_timestamps", "-S", "1: print timestamps.", 0, 1)
+        int, _number("report_timestamps", "-S", "1 also prints timestamps.", 0, 1)
     ] = 0
     output_file: Annotated[
         Path | None,
@@ -100,13 +107,13 @@ class BenchOptions:
         ),
     ] = None
     world: Annotated[
-        str, typer.Option(metavar="WORLD", help="World: run or simulate.")
+        str, typer.Option(metavar="WORLD", help="World to measure in: run or simulate.")
     ] = "run"
     experiment: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Experiment with fabric and transport. Default: quickstart.",
+            help="Experiment that defines fabric and transport. Default: quickstart.",
         ),
     ] = None
     algorithm: Annotated[

@@ -42,8 +42,8 @@ def with_options(
 def declare_parameters(
     verb: Callable[..., None], parameters: list[inspect.Parameter]
 ) -> None:
-    """Declare to typer the parameters of a verb that takes any keyword arguments."""
+    """Declare the parameters of a verb with arbitrary keyword arguments to Typer."""
     named = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-    # Typer reads them from the signature, and their types from the annotations.
+    # Typer reads parameters from the signature, and their types from the annotations.
     vars(verb)["__signature__"] = inspect.Signature(named)
     verb.__annotations__ = {each.name: each.annotation for each in parameters}

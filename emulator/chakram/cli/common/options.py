@@ -49,8 +49,8 @@ Resources = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Distrust the experiment. Its paths start at this folder, and it may name "
-        "only files in the folder and no Python code.",
+        help="Do not trust the experiment: it may use only files in this folder, with "
+        "paths relative to the folder, and no Python code.",
     ),
 ]
 EndWithParent = Annotated[
@@ -78,7 +78,7 @@ Interval = Annotated[
         metavar="SECONDS",
         min=0,
         max=3600,
-        help="Time between progress lines on stderr, like iperf3. 0: no lines.",
+        help="Time between progress lines on stderr, as in iperf3, or 0 for none.",
     ),
 ]
 ReadingJobs = Annotated[
@@ -174,7 +174,7 @@ def _refuse_fabric_without_hosts(path: Path, hosts: Path) -> None:
     """Refuse ``--hosts`` for an experiment whose fabric has no real hosts.
 
     Raises:
-        ConfigError: If the fabric has another kind, or the file cannot be read.
+        ConfigError: If the fabric has no real hosts, or the file cannot be read.
     """
     from chakram.settings.yaml_document import read_document
 

@@ -74,7 +74,7 @@ def _write_report(directory: Path) -> Path:
     path = directory / REPORT
 
     def say(text: str) -> None:
-        # The hint names an option of `chakram report`.
+        # Omit the hint, which names an option of `chakram report`.
         print(text.partition(" (--")[0], file=sys.stderr, flush=True)
 
     page = run_page(open_run(directory), budget_s=BUDGET_S, say=say)

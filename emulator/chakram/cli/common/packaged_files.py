@@ -21,7 +21,7 @@ def packaged(path: str) -> Path:
 
 
 def files_below(path: str, out: Path) -> dict[Path, Path]:
-    """Return the files of the folder *path*: each source by its target below *out*."""
+    """Return the files in the folder *path*, each by its target path below *out*."""
     folder = packaged(path)
     return {
         out / source.relative_to(folder): source

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 def convert_plain_values(command: Any) -> None:
     """Let the parameters of a command and its verbs convert plain values themselves.
 
-    Versions of Typer that do not use pydantic remain as they are.
+    This function changes nothing in versions of Typer that do not use pydantic.
     """
     of_typer = command.get_params
 
@@ -74,7 +74,7 @@ def _plain(value: Any, kind: Any, info: Any) -> Any:
 
 
 def _is_checked(info: Any) -> bool:
-    """Return whether Typer checks more of a path than whether it is readable."""
+    """Return whether Typer checks a path for more than readability."""
     unusual = info.exists, info.writable, info.resolve_path, info.allow_dash
     return any(unusual) or not (info.file_okay and info.dir_okay and info.readable)
 

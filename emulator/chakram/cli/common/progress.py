@@ -163,7 +163,7 @@ class ProgressReporter:
             self._bar.update(self._task, description=text, completed=done, total=total)
             return
         if done == total or now_ns >= self._next_line_ns:
-            # Long phases have lines at longer intervals.
+            # The interval between lines grows with the duration of the phase.
             self._next_line_ns = now_ns + max(_LINE_EVERY_NS, spent_ns // 10)
             self._print(f"{self._phase}: {unit} {done} of {total}{left}")
 
@@ -172,7 +172,7 @@ class ProgressReporter:
         self._expected_ns = duration_ns
 
     def _left_ns(self, spent_ns: int) -> int | None:
-        """Return the expected remaining time, or None if it is unknown or past."""
+        """Return the expected remaining time, or None if it is unknown or used up."""
         left_ns = self._expected_ns - spent_ns
         return left_ns if left_ns > 0 else None
 
@@ -217,7 +217,8 @@ class ProgressReporter:
             agent, sample, now_ns=now_ns, done=done, total=total, work=work
         )
         if line is not None:
-            # The line includes the number of finished iterations.
+            # The line includes the number of finished iterations, so `iterations` can
+            # wait.
             self._next_line_ns = now_ns + 2 * max(self.interval_ns, _LINE_EVERY_NS)
             # On a terminal, the bar shows the current collectives.
             is_bar = self._bar is not None

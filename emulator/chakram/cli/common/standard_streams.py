@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _READER_IS_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.EIO})
-"""Error numbers of writes to a closed reader. EIO means a closed terminal."""
+"""Error numbers of writes to a closed pipe, connection or terminal (EIO)."""
 
 
 class _Descriptor(io.FileIO):

@@ -1,4 +1,4 @@
-"""``chakram compare`` and ``chakram diff``: differences of results and settings."""
+"""``chakram compare`` and ``chakram diff``: compare results and settings."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ def astra_sim(
 ) -> None:
     """Write the ASTRA-sim inputs for one iteration.
 
-    The inputs are workload, system, memory and network. The network is for ns-3, and
-    for the analytical backends if they support the topology.
+    The inputs are workload, system, memory and network. The network input is for ns-3,
+    and for the analytical backends if they support the topology.
     """
     settings, _ = options.read_experiment(experiment, overrides)
     from chakram.chakra.read.groups import encode_group_file

@@ -23,7 +23,7 @@ def report(
     bmwg: Annotated[
         bool,
         typer.Option(
-            "--bmwg", help="Use the eight sections of BMWG's drafts on AI fabrics."
+            "--bmwg", help="Use the eight sections of the BMWG drafts on AI fabrics."
         ),
     ] = False,
     figures: Annotated[

@@ -28,7 +28,7 @@ _HEADINGS = (
     "directory",
 )
 _NUMBERS = frozenset(range(4, 9))
-"""Columns that are aligned to the right."""
+"""Indices of the columns that are aligned to the right."""
 
 
 def runs(

@@ -24,7 +24,7 @@ _CAUSES = 4
 _PARTS = 5
 _PLACES = 3
 _OVERLAP = 0.02
-"""Smallest printed difference between a fault's saving alone and after others."""
+"""Minimum difference to print between a fault's saving alone and after others."""
 
 
 def why(
@@ -33,8 +33,8 @@ def why(
         Path | None,
         typer.Argument(
             metavar="OTHER",
-            help="Explain why this run takes longer than RUN, from causes that RUN "
-            "does not have.",
+            help="Second run. Explain why it takes longer than RUN, by causes that "
+            "RUN does not have.",
         ),
     ] = None,
     until: Annotated[
@@ -53,7 +53,7 @@ def why(
         typer.Option(
             "--no-verify",
             help="Print only the times charged along the critical path. Do not "
-            "simulate the run without each possible cause.",
+            "test the possible causes by simulation.",
         ),
     ] = False,
     budget_s: Annotated[
@@ -157,7 +157,7 @@ def _same_dilation(first: RunResults, second: RunResults) -> int:
 
 
 def _unlike(first: RunResults, second: RunResults) -> list[str]:
-    """Return notes on differences of two runs that no fault explains."""
+    """Return notes on differences between two runs that no fault explains."""
     a, b = first.manifest, second.manifest
     differ = [
         name

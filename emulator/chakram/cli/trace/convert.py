@@ -72,7 +72,7 @@ def _add_form(form: str, text: str) -> None:
     app.command(form, help=text)(convert)
 
 
-_add_form("json", "Write JSON like chakra_jsonizer, for readers and tools.")
+_add_form("json", "Write JSON in the format of chakra_jsonizer.")
 _add_form("et", "Write Chakra's binary format, from any supported format.")
 
 

@@ -1,4 +1,4 @@
-"""``chakram trace synth``: write synthetic traces, with one verb per kind.
+"""``chakram trace synth``: write synthetic traces, with one verb per kind of trace.
 
 The options of a verb are the keys of the kind in an experiment file. Both have the same
 parameters, defaults and checks.
