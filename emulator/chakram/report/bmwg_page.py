@@ -1,6 +1,6 @@
-"""The page of a run in the eight sections that BMWG's drafts on AI fabrics require.
+"""Report page of a run, in the eight sections that the BMWG drafts require.
 
-Source: the individual Internet-Drafts of BMWG on benchmarking AI fabrics (terminology,
+Source: the individual BMWG Internet-Drafts on benchmarking AI fabrics (terminology,
 training and inference), versions -05. The drafts do not allow a verdict, so the page
 has none.
 """
@@ -80,7 +80,7 @@ def bmwg_page(results: RunResults) -> str:
 def deviations(
     data: RunData, rows: Sequence[run_rows.ReportRow]
 ) -> list[tuple[str, str]]:
-    """Return each draft requirement that the run misses, and what the run did."""
+    """Return the draft requirements that the run misses, each with what the run did."""
     manifest = data.manifest
     found = []
     for measured, least_ns, wanted, did in (
@@ -199,8 +199,8 @@ def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
             share = percent_text(1 - exposed / communication)
             found.append((f"overlap fraction of {job}", f"{share} %"))
     summary = data.summary
-    # Without counters of queue pairs, the packet counts cover measured iterations only,
-    # so do not divide them by the time of the whole run or relate its drops to them.
+    # The packet counts cover only measured iterations if there are no queue pair
+    # counters. Do not relate them to the time or the drops of the whole run then.
     is_whole = summary.traffic is not None and data.end_ns
     seen = data.seen("b")
     marks = again = drops = balance = MISSING
@@ -251,7 +251,7 @@ def _results(data: RunData, rows: Sequence[run_rows.ReportRow]) -> Parts:
 
 
 def _switches(data: RunData) -> list[tuple[str, str]]:
-    """Return pauses and queues of the fabric, from samples of its links."""
+    """Return pauses and queues of the fabric, from link samples."""
     links = links_over_time(data)
     if isinstance(links, str):
         return [("PFC pause events, queues", f"{MISSING}: {links}")]

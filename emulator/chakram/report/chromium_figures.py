@@ -1,4 +1,4 @@
-"""Export of a page's figures to files: Chromium draws each of them."""
+"""Export of a page's figures to files that Chromium draws."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLAGS = (
     *("--no-first-run", "--disable-background-networking", "--disable-sync"),
     *("--disable-component-update", "--window-size=1200,900"),
     "--host-resolver-rules=MAP * ~NOTFOUND",
-    # In virtual time, the timers of the page fire without a wait.
+    # Virtual time lets the timers of the page fire without a wait.
     "--virtual-time-budget=60000",
 )
 _LIMIT_S = 180

@@ -47,7 +47,7 @@ def cdf_points(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]
     """Return a cumulative distribution: values, and the fraction not above each value.
 
     The smallest value and the ``_TAIL`` largest values are all kept. Percentiles
-    represent the other values. Each percentile is a value that occurs.
+    represent the other values. Each percentile is one of *values*.
     """
     ordered = np.sort(values)
     count = len(ordered)

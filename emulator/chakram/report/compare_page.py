@@ -56,10 +56,11 @@ class _Runs(dict[str, RunData]):
 
     @cached_property
     def kinds(self) -> list[tuple[str, dict[str, ReportRow]]]:
-        """Rows that match in job, collective, ranks and size, by run, with their name.
+        """Groups of matching rows: the name of each group, and its rows by run.
 
-        Runs may differ in the algorithm, so the algorithm distinguishes rows only if a
-        run has several algorithms.
+        Rows match if they have the same job, collective, number of ranks and size. Runs
+        may differ in the algorithm, so the algorithm distinguishes rows only if a run
+        has several algorithms.
         """
         repeated = {
             kind

@@ -18,7 +18,7 @@ WHOLE, HALF = 1100, 540
 """Widths of figures in pixels: the width of the whole page, and half of it."""
 
 _LEAST_WIDTHS = {WHOLE: 640, HALF: 440}
-"""Least width of each figure, in pixels. In a narrower box, the figure scrolls."""
+"""Minimum width of each figure, in pixels. In a narrower box, the figure scrolls."""
 
 _NARROW = 4
 """Ratio of two numbers below which a logarithmic axis has ticks at equal distances."""
@@ -57,7 +57,7 @@ def new_figure(
 
     Args:
         width: Width at which the figure is laid out.
-        least: Least width. In a narrower box, the figure scrolls.
+        least: Minimum width. In a narrower box, the figure scrolls.
         x_label: Quantity on the x axis.
         y_label: Quantity on the y axis.
         look: Other properties, such as ``name`` and ``title``.
@@ -92,8 +92,8 @@ def draw(
         plot: The figure.
         kind: Class of the glyph, e.g. ``HBar``.
         source: Columns by name, or a ``ColumnDataSource``.
-        legend_label: Entry of the legend; empty: none. Glyphs can share an entry.
-        color: Color of the lines and areas that *look* gives no color.
+        legend_label: Entry of the legend, or empty for none. Glyphs can share an entry.
+        color: Color of lines and areas for which *look* sets no color.
         look: Properties of the glyph.
     """
     glyph = getattr(models, kind)
@@ -162,8 +162,8 @@ def load_colors(high: float, **look: Any) -> models.LinearColorMapper:
 def log_ticks(least: float, top: float) -> list[float]:
     """Return ticks of a logarithmic axis from *least* to *top*, both above 0.
 
-    There are up to three ticks per decade.  A range of a small factor has ticks at
-    equal distances.
+    There are up to three ticks per decade.  If the ends of the range differ by a small
+    factor, ticks have equal distances.
     """
     if top < _NARROW * least:
         apart = max(top - least, top / 10) / 4

@@ -164,7 +164,7 @@ class Absent(Exception):
 
 
 class Observed(str):
-    """Observation points of a section, instead of the points that ``section`` gets."""
+    """Observation points of a section, instead of the *letters* of ``section``."""
 
 
 Parts: TypeAlias = Iterator[str | Block]
@@ -177,9 +177,10 @@ NO_BANDWIDTHS = "no collective with a bus bandwidth was measured."
 def section(
     title: str, *letters: str
 ) -> Callable[[Callable[P, Parts]], Callable[P, Section]]:
-    """Decorate a function that yields sentences and blocks, to return a ``Section``.
+    """Return a decorator for functions that yield sentences and blocks.
 
-    The function raises ``Absent`` if the section has no data.
+    A decorated function returns a ``Section``. The original function raises ``Absent``
+    if the section has no data.
 
     Args:
         title: Heading of the section. In lower case, it is also the section's ID.
@@ -227,7 +228,8 @@ def render_page(
     Args:
         title: Title of the page.
         lead: Sentence below the title.
-        groups: Groups of sections in order. A section alone is an open group.
+        groups: Groups of sections in order. A section outside a group becomes a group,
+            which is open if the section has blocks.
         document: Numbers for programs, as plain values that JSON can represent.
         answer: Summary at the top of the page.
         warnings: Warnings, in a collapsed list below the answer.
@@ -267,7 +269,7 @@ def render_page(
 
 
 _HIDDEN_IN_SCRIPT = re.compile(r"(?<!\\)((?:\\{4})*)\\\\(u[0-9a-f]{4})")
-"""A JSON escape in a JavaScript string. Bokeh writes the texts of plots like this."""
+"""JSON escape in a JavaScript string, which is how Bokeh writes the texts of plots."""
 
 
 def _shown(match: re.Match[str]) -> str:
@@ -279,7 +281,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 _GZIP_LEVEL = 5
-"""Compression level. A higher one takes twice as long and saves 1 % of the bytes."""
+"""Compression level. A higher level takes twice as long and saves 1 % of the bytes."""
 
 _MARK = re.compile(r"\(([bcmfv])\)")
 
@@ -290,10 +292,10 @@ def _marked(text: str) -> tuple[str, list[str]]:
 
 
 class _Unchecked(Document):  # type: ignore[misc] # Bokeh has no types
-    """A document that trusts its plots: only tests check them."""
+    """Bokeh document without checks of its plots, which tests perform instead."""
 
     def validate(self) -> None:
-        """Do not check the plots. The check takes half as long as writing them."""
+        """Skip the check of the plots, which takes half as long as writing them."""
 
 
 def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:

@@ -37,7 +37,7 @@ end of the previous event.
 """
 
 _QUEUES = 64
-"""Limit on queue counters: the ports and traffic classes with the longest queues."""
+"""Maximum number of queue counters, which show the longest queues."""
 
 _CHUNK = 20_000
 """Number of messages whose columns are converted to Python numbers at once."""
@@ -75,7 +75,7 @@ def write_timeline(data: RunData, write: Callable[[bytes], object]) -> Counter[s
 
 
 def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
-    """Yield strings of JSON, each with one or more events separated by commas."""
+    """Yield pieces of JSON, each with one or more events separated by commas."""
     shares = shares_of(data.flows)
     threads = _threads(data, shares)
     names = data.flows.names

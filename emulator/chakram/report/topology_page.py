@@ -192,7 +192,7 @@ def fabric_page(topology: Topology, *, name: str, description: str) -> str:
 
     Args:
         topology: Topology of the fabric.
-        name: Name of its experiment.
+        name: Name of the experiment that contains the fabric.
         description: Description of the fabric in words.
     """
     plot = topology_plot(topology, {})

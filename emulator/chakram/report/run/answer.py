@@ -40,8 +40,8 @@ def answer(
     Args:
         data: Data of the run.
         rows: Result rows of the run's collectives.
-        verified: Its tested causes.  Without them, the page names no fault, because
-            time charged to a fault does not prove it.
+        verified: Tested causes of lost time. Without them, the page names no fault,
+            because time charged to a fault does not prove it.
     """
     charged = _charged(data)
     tested = verified.verdict
@@ -56,7 +56,7 @@ def answer(
 
 
 def _tested(verdict: Verdict) -> list[tuple[Markup, str]]:
-    """Return faults and limits of the design, each with what a change would save."""
+    """Return faults and limits of the design, each with the saving from a change."""
     found = []
     for each in (*verdict.faults, *verdict.limits):
         suspect = each.suspect

@@ -414,14 +414,14 @@ class RunData:
         counters: tuple[str, ...],
         values: tuple[str, ...] = (),
     ) -> dict[str, NDArray[np.int64]] | None:
-        """Return the growth of counters between samples, or None without samples.
+        """Return the increase of counters between samples, or None without samples.
 
-        A counter without a value does not grow. Without any value, there are no
-        samples.
+        A counter without a value counts as unchanged. If there are no values at all,
+        the result is None.
 
         Returns:
             Columns with a row per interval: the keys, ``start_ns``, ``end_ns``, the
-            growth of each counter, and *values* unchanged.
+            increase of each counter, and *values* unchanged.
         """
         found = self.results.table(table, *keys, "time_ns", *counters, *values)
         found = found.unify_dictionaries()
@@ -451,7 +451,8 @@ class RunData:
         start_ns = np.where(first, 0, np.roll(time_ns, 1))
         return {
             **{key: columns[key] for key in keys},
-            # If an interval begins before the run, count its growth from the start.
+            # If an interval begins before the run, count its increase from the start of
+            # the run.
             "start_ns": np.where(time_ns > 0, np.maximum(start_ns, 0), start_ns),
             "end_ns": time_ns,
             **grown,

@@ -25,7 +25,7 @@ class LinksOverTime:
         marked: Packets marked in the time bin.
         paused: Fraction of the time bin in which the class was paused.
         bin_ns: Length of a time bin.
-        counted: Columns of the samples with values.
+        counted: Names of the sample columns that have values.
     """
 
     ports: tuple[str, ...]

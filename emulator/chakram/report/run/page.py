@@ -152,8 +152,8 @@ def run_document(
     """Return the numbers of ``chakram show`` and of the page, as plain values.
 
     If there are thousands of ranks or links, only those with the most exposed
-    communication or bytes are included. ``report.left_out`` is the number of the
-    others.
+    communication or bytes are included. ``report.left_out`` contains the numbers of
+    omitted ranks and links.
     """
     why = data.why
     tested = verified.verdict, verified.reason

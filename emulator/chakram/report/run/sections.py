@@ -168,7 +168,7 @@ def _models(each: ReportRow) -> tuple[str, ...]:
 
 @section("Measured against simulated", "c", "m")
 def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Parts:
-    """Return the section that plots measured times over simulated times."""
+    """Return the section that plots measured times against simulated times."""
     if data.is_simulated:
         raise Absent("this run is itself a simulation.")
     points = sorted(

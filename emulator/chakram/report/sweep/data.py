@@ -72,7 +72,7 @@ class SuiteData:
         cases = [each["name"] for each in sweep.suite["cases"]]
         self.axes = {CASE: cases, **matrix} if cases else matrix
         """All values by axis, in the order of the suite."""
-        # Omit the section of a key if the rest is unambiguous.
+        # Omit the section of a key if the last part of the key is unambiguous.
         short = [key.rpartition(".")[2] for key in self.axes]
         self.short = {
             key: name if short.count(name) == 1 else key

@@ -131,8 +131,8 @@ def heat_maps(suite: SuiteData) -> Parts:
     several = [axis for axis, values in suite.axes.items() if len(values) > 1]
     if len(several) < 2:
         raise Absent("the suite varies fewer than two settings.")
-    # The longest axis is horizontal. The sort is stable, so the first of equal axes
-    # wins.
+    # The longest axis is horizontal. The sort is stable, so the first of equally long
+    # axes comes first.
     x, y = sorted(several, key=lambda axis: -len(suite.axes[axis]))[:2]
     yield f"{suite.short[x]} across, {suite.short[y]} down."
     others = [axis for axis in several if axis not in (x, y)]

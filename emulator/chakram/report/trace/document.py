@@ -1,4 +1,4 @@
-"""The output of ``chakram trace show --json``: ``docs/reference/trace-show.md``."""
+"""Output of ``chakram trace show --json``, as in docs/reference/trace-show.md."""
 
 from __future__ import annotations
 
