@@ -53,7 +53,10 @@ _LATER = ("slip_ns", "wrong", "send_node_id", "receive_node_id", "receive_name")
 """Columns that earlier versions did not write."""
 
 _ZERO = ("slip_ns", "wrong", "packets", "retransmitted", "ce")
-"""Columns whose missing values count as 0. Old versions and ports on NICs lack them."""
+"""Columns whose missing values count as 0.
+
+Old versions and ports on NICs do not record these values.
+"""
 
 _DERIVED = ("duration_ns", "generator_bound")
 _OF_CRITICAL = CriticalFlow._fields

@@ -1,8 +1,8 @@
-"""Conversion of JSON documents to dataclasses, as pydantic does it.
+"""Conversion of JSON documents to dataclasses, by the rules of pydantic.
 
 Importing pydantic and building its validators takes longer than reading a run
-directory. This module therefore converts valid documents itself. For all others,
-pydantic decides: it converts the value of another type, or explains what is wrong.
+directory. This module therefore converts valid documents itself. Pydantic handles all
+other documents: it converts values of other types, or explains what is wrong.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class InvalidDocument(ValueError):
 
 
 class DocumentReader(Generic[_T]):
-    """Converter of documents to a dataclass, which ignores unknown fields.
+    """Converter from documents to a dataclass.
 
-    Its methods raise ``InvalidDocument``.
+    It ignores unknown fields of documents. Its methods raise ``InvalidDocument``.
 
     Args:
         kind: The dataclass. Its fields may have plain types, and tuples, lists,
@@ -112,7 +112,7 @@ class DocumentReader(Generic[_T]):
         """Return the contents of a JSON text. Values must have the declared types."""
         take = self._take
         try:
-            # pydantic refuses half of a surrogate pair, which json accepts.
+            # pydantic refuses half of a surrogate pair, but json accepts it.
             return take(None if rb"\u" in text else json.loads(text.decode()))
         except (RecursionError, TypeError, ValueError):
             return self._validated(lambda each: each.validate_json(text, strict=True))
@@ -150,7 +150,7 @@ def _taker(kind: Any) -> _Take:
 
 
 def _conversion(kind: Any) -> tuple[type | None, _Take]:
-    """Return the type of a value in JSON (None: any), and its conversion to *kind*.
+    """Return the JSON type of a value (None for any), and its conversion to *kind*.
 
     Raises:
         TypeError: If ``DocumentReader`` does not support *kind*.

@@ -121,8 +121,8 @@ def read_table(
         folder: The run directory.
         name: Name of the table.
         column_names: Names of the columns to read. None selects all columns.
-        where: Column values that select rows. The function never has all other rows in
-            memory at once.
+        where: Column values that select rows. The other rows are never all in memory at
+            once.
 
     Raises:
         OSError: If a file cannot be read.
@@ -157,7 +157,7 @@ def table_files(folder: Path, name: str) -> list[Path]:
 
 
 def column_names(folder: Path, name: str) -> list[str]:
-    """Return the columns of a table. The end of a run may add columns.
+    """Return the columns of a table, some of which may be added at the end of a run.
 
     Raises:
         OSError: If a file cannot be read.
@@ -184,7 +184,7 @@ def _read(
     names: list[str] | None = None,
     filters: list[tuple[str, str, object]] | None = None,
 ) -> pa.Table:
-    """Read a Parquet file, for small files faster than ``pq.read_table``."""
+    """Read a Parquet file. This is faster than ``pq.read_table`` for small files."""
     with _opened(path) as file:
         there = file.schema_arrow.names
         asked = (*(names or ()), *(column for column, *_ in filters or ()))
@@ -194,7 +194,8 @@ def _read(
             if there.count(name) != 1:
                 often = "more than once" if name in there else "missing"
                 raise pa.ArrowInvalid(f"column {name} is {often}")
-        # On a busy machine, threads for a small file take several times as long.
+        # Reading a small file with threads takes several times as long on a busy
+        # machine.
         is_small = file.metadata.num_rows <= _ROWS_PER_GROUP
         if filters is None or is_small:
             some = None if names is None else [*dict.fromkeys(asked)]

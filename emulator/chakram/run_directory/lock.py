@@ -37,7 +37,7 @@ class RunLock:
             return
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # A reader holds the lock briefly while it checks it, so this may wait.
+            # A reader holds the lock briefly during a check, so this call may wait.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError:
             os.close(descriptor)
@@ -102,7 +102,7 @@ def machine_id() -> str | None:
 
 
 def owner() -> dict[str, str | None]:
-    """Return the machine that holds a lock, for ``run.json``."""
+    """Return properties that identify this machine, for ``lock`` in ``run.json``."""
     return {
         "hostname": platform.node(),
         "machine_id": machine_id(),

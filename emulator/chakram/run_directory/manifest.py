@@ -172,8 +172,8 @@ class RunManifest:
         measured: Measured iterations.
         sync: Synchronization between iterations.
         traces: Replayed traces by job.
-        jobs: By job: its number of ranks, start time, iterations, order of nodes, and
-            changes to its trace. If iterations is None, the job repeats until all other
+        jobs: Number of ranks, start time, iterations, order of nodes, and changes to
+            the trace, by job. If iterations is None, the job repeats until all other
             jobs have ended.
         experiment: The experiment, with a value for every default.
         versions: Versions of Python, Chakram, the kernel and the libraries.
@@ -192,7 +192,7 @@ class RunManifest:
         keeping_up: Rate or dilation at which the generator would have kept up. Empty if
             it did keep up.
         banners: Warnings that every report shows at its top.
-        samples_dropped: Records lost in transfer.
+        samples_dropped: Number of records lost in transfer.
         injected: Numbers of packets that ports disturbed because of injected faults, by
             kind of disturbance.
         invalid: Numbers of packets that ports rejected, by reason.

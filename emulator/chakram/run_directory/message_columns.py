@@ -1,4 +1,4 @@
-"""Columns that the end of a run adds to flows: fair times and paths of messages."""
+"""Columns added to flows at the end of a run: fair times and paths of messages."""
 
 from __future__ import annotations
 

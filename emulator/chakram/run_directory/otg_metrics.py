@@ -49,8 +49,8 @@ def queue_pair_metrics(
         family: Address family of all ports.
         are_divided: Whether the run divided each message among the queue pairs between
             two ranks.
-        since_ns: Time from which to count, for jobs that have no message in progress
-            then.
+        since_ns: Time from which to count, by job. A job must have no message in
+            progress at its time.
     """
     if not ends.num_rows:
         return pa.table({})
@@ -209,7 +209,7 @@ def _summed(
 def _are_older(
     table: pa.Table, column: str, since_ns: Mapping[str, int]
 ) -> pa.ChunkedArray:
-    """Return a mask of the rows that are older than the time of their job."""
+    """Return a mask of the rows that are older than the *since_ns* of their job."""
     older = pa.scalar(False)
     for job, time_ns in since_ns.items():
         is_older = pc.less(table[column], time_ns)
@@ -218,7 +218,7 @@ def _are_older(
 
 
 def _counted_since(samples: pa.Table, since_ns: Mapping[str, int]) -> pa.Table:
-    """Return samples whose counters are 0 at the time of their job."""
+    """Return samples whose counters start from 0 at the *since_ns* of their job."""
     names = {name: f"{name}_before" for name in COUNTED}
     before = _last(samples.filter(_are_older(samples, "time_ns", since_ns)))
     before = before.rename_columns([*_KEY, *names.values()])
@@ -245,7 +245,8 @@ def _rates(
     """Return the rate of each queue pair in Gbit/s, in the order of *table*.
 
     The counter includes parts of messages that were not acknowledged. If it still grew
-    after the last acknowledgment, the rate is its growth between two samples.
+    after the last acknowledgment, the rate is its increase between two samples, divided
+    by the time between them.
 
     Args:
         table: Last counters and the times *span*, in the column ``order``.

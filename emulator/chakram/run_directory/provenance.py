@@ -1,4 +1,4 @@
-"""Provenance of a run's numbers: properties of the machine and versions."""
+"""Provenance of a run's numbers: versions and properties of the machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def compiled() -> dict[str, Any]:
 
 
 def host_facts(proc: Path = Path("/proc")) -> dict[str, Any]:
-    """Return properties of this machine that limit a run, or None if unreadable."""
+    """Return properties of this machine that limit a run. Unreadable ones are None."""
     return {
         "hostname": platform.node(),
         "machine": platform.machine(),

@@ -317,8 +317,8 @@ class RunResults:
         """Return counters per queue pair, named as in the Open Traffic Generator.
 
         Args:
-            since_ns: Time from which to count, for jobs that have no message in
-                progress then.
+            since_ns: Time from which to count, by job. A job must have no message in
+                progress at its time.
         """
         names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
         ends = self.table("queue_pair_ends")

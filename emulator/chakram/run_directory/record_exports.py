@@ -171,7 +171,8 @@ def _places(results: RunResults) -> dict[str, _Place]:
     )
     nodes = dict.fromkeys([*hosts, *(port.partition(":")[0] for port in ports)])
     number_of = {node: number for number, node in enumerate(nodes)}
-    # The order of links may differ from that of host ports, whose numbers fct.txt has.
+    # The order of links may differ from that of host ports. The nodes in fct.txt are
+    # port numbers.
     known = {each.host: each.number for each in results.ports() if each.host in hosts}
     free = iter(sorted({*range(len(hosts))} - {*known.values()}))
     number_of |= {node: known[node] if node in known else next(free) for node in hosts}
@@ -186,7 +187,7 @@ def _places(results: RunResults) -> dict[str, _Place]:
 
 
 def _samples(results: RunResults, name: str) -> tuple[list[dict[str, Any]], int]:
-    """Return samples of links by time, and the time of the first measured message.
+    """Return link samples in order of time, and the time of the first measured message.
 
     The samples have a value in column *name*. The class of a sample is None if the
     sample covers all classes of a port.
@@ -196,7 +197,7 @@ def _samples(results: RunResults, name: str) -> tuple[list[dict[str, Any]], int]
     """
     columns = ["time_ns", "port", "traffic_class", name]
     table = results.table("link_samples", *columns).filter(pc.field(name).is_valid())
-    # A switch may count all classes together, and each of them as well.
+    # A switch may count all classes together, and also each class.
     is_whole = pc.is_null(table["traffic_class"])
     names = table["port"].cast(pa.string())
     has_whole = pc.is_in(names, pc.unique(names.filter(is_whole)))

@@ -24,9 +24,9 @@ class RunFigures:
         ranks: Number of ranks of all jobs.
         iterations: Number of iterations that all ranks of their job completed, over all
             jobs.
-        iteration_ns: Median duration of these iterations of the job where it is
-            longest, from first start to last end over the ranks of the job. Background
-            jobs do not count. None without iterations.
+        iteration_ns: Median duration of these iterations, from first start to last end
+            over the ranks of a job. The value is the longest median of any job except
+            background jobs. None without iterations.
         busbw: Bus bytes of finished collectives and messages divided by the sum of
             their times, in bytes per second. None without collectives and messages.
         retransmitted_share: Fraction of packets that are retransmissions. None without
