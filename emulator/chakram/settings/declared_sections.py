@@ -22,7 +22,8 @@ def section_of(kind: type, *place: str) -> Any:
     """Return a model with the keys that the dataclass *kind* declares at *place*.
 
     Sections derive from the model. The docstrings below the fields of *kind* describe
-    the keys. A field that is itself such a dataclass becomes a section of its name.
+    the keys. A field that is itself such a dataclass becomes a section with the name of
+    the field.
     """
     return _made(f"{kind.__name__}Keys", kind, place)
 

@@ -286,7 +286,7 @@ class _Written(str):
 
 
 def _sections(model: type[BaseModel]) -> list[str]:
-    """Return the sections of a model, lists of sections with an index."""
+    """Return the keys of a model's sections, with an index for lists of sections."""
     found = []
     for name, field in model.model_fields.items():
         place = field.alias or name

@@ -238,7 +238,7 @@ TimeUnit = Annotated[
     Stretches.TIME,
     Shown(units.exact_time),
 ]
-"""Whole nanoseconds, above 0: a factor of other times."""
+"""Whole nanoseconds, above 0, used as a factor of other times."""
 
 ComputeRate = Annotated[
     int,
@@ -392,4 +392,4 @@ Name = Annotated[str, _text(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", ["quickstart"], 64)
 """Name of an experiment, a job or a host: letters, digits, ``_``, ``.``, ``-``."""
 
 LabName = Annotated[str, _text(r"^[a-z0-9][a-z0-9-]*$", ["quickstart"], 32)]
-"""Prefix of the names that a run creates on a machine."""
+"""Prefix for the names of objects that a run creates on a machine."""

@@ -103,8 +103,10 @@ class _Loader(yaml.SafeLoader):
 _FastLoader: type[yaml.SafeLoader] = type(
     "_FastLoader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {}
 )
-"""The same loader with libyaml, where PyYAML has it. It is ten times as fast, but its
-errors differ."""
+"""The same loader with libyaml, if PyYAML includes it.
+
+It is ten times as fast, but its errors differ.
+"""
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS: dict[str, Callable[[str], Any]] = {
@@ -157,7 +159,7 @@ def parse_document(
     node_limit: int = NODE_LIMIT,
     hint: str | None = _EXPERIMENT,
 ) -> Document:
-    """Parse *text* as a document; *source* is its name in errors, *hint* an example.
+    """Parse *text* as a document. Errors contain its name *source* and the *hint*.
 
     Raises:
         ConfigError: If *text* is not exactly one YAML mapping.
@@ -206,7 +208,7 @@ def _root(text: str) -> yaml.Node | None:
     try:
         return _FastLoader(text).get_single_node()
     except yaml.YAMLError:
-        # Errors are the same on all machines.
+        # The errors of this loader are the same on all machines.
         return _Loader(text).get_single_node()
 
 
@@ -218,7 +220,7 @@ def option_text(path: str, value: str) -> str:
 def recorded_changes(changes: Mapping[str, str]) -> str:
     """Return comments that record overrides at the top of an experiment file.
 
-    Each comment is one line. Its value sets the same value again.
+    Each comment is one line with an option that sets the same value again.
     """
     return "".join(
         f"# {option_text(path, _one_line(path, value))}\n"
@@ -240,7 +242,7 @@ def json_as_yaml(
 ) -> str:
     """Return *value* as JSON that is also YAML. Arguments are those of ``json.dumps``.
 
-    YAML does not combine the two escapes that JSON has for characters above U+FFFF.
+    YAML would not combine the two escapes that JSON uses for characters above U+FFFF.
     """
     text = json.dumps(value, indent=indent, default=default, ensure_ascii=False)
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
@@ -269,7 +271,7 @@ def override(
         document: Document to change.
         path: Keys and indices, e.g. ``iterations.measured`` or ``jobs.0.size_scale``.
         value: Value as written in a file, e.g. ``3`` or ``[bound, simulate]``.
-        option: Command-line option for error messages; None: ``--set``.
+        option: Command-line option for error messages. None means ``--set``.
 
     Raises:
         ConfigError: If the path is invalid or the value is not YAML.
