@@ -1,1 +1,1 @@
-"""A service that runs the experiments of a team: a queue, an API, and pages."""
+"""Service that runs the experiments of a team, with a queue, an API and web pages."""

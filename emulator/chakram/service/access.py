@@ -16,7 +16,7 @@ from chakram.foundation.explained_writes import explained_writes
 
 READ, RUN = "read", "run"
 ROLES = (READ, RUN)
-"""read: see runs and results; run: also start and cancel runs."""
+"""Roles. ``read`` permits users to view runs, ``run`` also to start and cancel runs."""
 
 COOKIE = "chakram_token"
 """Name of the cookie that contains a browser's token."""
@@ -32,7 +32,7 @@ class User:
     """A user of a service.
 
     Attributes:
-        name: Name, which is the owner of runs.
+        name: Name of the user, which runs record as their owner.
         role: One of ``ROLES``.
     """
 
@@ -88,8 +88,8 @@ class Tokens:
         return users
 
     def _version_of_file(self) -> tuple[int, int] | None:
-        """Return the time of the last change, and the size."""
-        # Two changes of a file can have the same time.
+        """Return the time of the last change, and the size of the file."""
+        # Two changes of a file can have the same time, so compare the size, too.
         try:
             found = self._path.stat()
         except OSError:

@@ -40,7 +40,7 @@ class TagsRequest(_Model):
     """New tags of a run."""
 
     tags: tuple[Tag, ...] = Field(max_length=16)
-    """The tags."""
+    """Tags that replace all tags of the run."""
 
 
 class RunDescription(_Model):
@@ -148,10 +148,10 @@ def _operation(
     """Return the OpenAPI description of an operation.
 
     Args:
-        answer: Model of the answer; None: text.
+        answer: Model of the answer, or None for text.
         code: Status code of the answer.
         text: Description of the answer.
-        body: Model of the request body; empty: no body.
+        body: Model of the request body, or empty if there is no body.
         more: Other keys of the description.
     """
     content = _body(answer) if answer else {"text/plain": {}, "text/html": {}}

@@ -467,7 +467,7 @@ async def _json(request: Request) -> Any:
     body = await _body(request)
     try:
         found = json.loads(body)
-        # Python also reads NaN and half characters, which no answer can contain.
+        # Python also parses NaN and unpaired surrogates, which no answer can contain.
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         raise HttpProblem(400, "request", "is not JSON") from None
@@ -502,7 +502,7 @@ def _whole(request: Request, name: str, default: int, *, most: int) -> int:
 
 
 def _text_of(path: Path) -> str:
-    """Return the end of a file, or nothing without a file."""
+    """Return the end of a file, or an empty string if the file cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _OUTPUT_BYTES))

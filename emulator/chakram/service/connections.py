@@ -19,7 +19,7 @@ _SHUTDOWN_S = 3.0
 
 
 def limit_tls(loop: asyncio.AbstractEventLoop) -> None:
-    """Limit how long TLS servers that an event loop creates later wait for clients.
+    """Set time limits for clients of TLS servers that an event loop creates later.
 
     Args:
         loop: Event loop of the service.

@@ -1,4 +1,4 @@
-"""The queue of a service: which runs are in progress, and their processes.
+"""The queue of a service, which starts runs as processes and stores their output.
 
 Each run is a process ``chakram run`` in the folder of its job, which also contains the
 experiment and the output. Runs that use the same fabric follow one another.
@@ -43,7 +43,7 @@ from chakram.service.submissions import THIS_MACHINE, Submission
 log = logging.getLogger(__name__)
 
 JOBS = "jobs"
-"""Folder of the jobs' folders."""
+"""Folder that contains a folder for each job."""
 
 MOST_WAITING = 1_000
 """Maximum number of queued runs."""
@@ -231,7 +231,7 @@ class JobQueue:
         return 0 if job is None else job.count
 
     def has_said(self, run_id: str, text: str, since: int = 0) -> bool:
-        """Return whether a run in progress printed a line since event *since*."""
+        """Return whether an active run printed the line *text* since event *since*."""
         job = self._jobs.get(run_id)
         return job is not None and any(
             event.data == text and event.number >= since for event in job.lines

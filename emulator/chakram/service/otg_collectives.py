@@ -129,7 +129,7 @@ class Stage:
         name: Name of the stage.
         communicators: The collectives that run at the same time.
         experiment: Name of an experiment that runs instead of communicators.
-        count: Number of iterations; None: until ``seconds`` have passed.
+        count: Number of iterations, or None to run until ``seconds`` have passed.
         seconds: Duration.
         interval_ms: Pause between two iterations.
         transport: Section ``transport``.

@@ -1,4 +1,4 @@
-"""Configurations of the Open Traffic Generator, as experiments.
+"""Conversion of Open Traffic Generator (OTG) configurations to experiments.
 
 The models are those of open-traffic-generator/models 1.62 (``snappi``): ports, devices
 with RoCEv2 interfaces, peers and queue pairs, and stateful flows between queue pairs.

@@ -255,7 +255,7 @@ class OtgEngine:
             return _answer(kind, rows)
 
     async def give_up_when_idle(self) -> None:
-        """Release the fabric when its client sends no more requests, until canceled."""
+        """Release the fabric whenever its client is idle. Run until canceled."""
         while True:
             await asyncio.sleep(min(30.0, IDLE_S / 4))
             is_sending = bool(self._sending(self._current()))
@@ -317,8 +317,8 @@ class OtgEngine:
             await self._choose(sending | names)
             return
         self._reserve()
-        # An earlier start may have left a run, if its client gave up or it took too
-        # long.
+        # An earlier start may have left a run if the client gave up or the start took
+        # too long.
         await stop_runs(self._queue, self._key, self._holder)
         submission = await self._submission(self._plan)
         run = await start_run(self._queue, submission, self._holder, self._jobs(names))
@@ -504,10 +504,10 @@ def _kind(request: Any, path: str, *known: str) -> str:
     Args:
         request: Request of the client.
         path: Place of the request, for errors.
-        known: Keys to look for; none: all.
+        known: Keys to look for. Without any, the function looks for all keys.
 
     Raises:
-        OtgProblem: If it is not an object.
+        OtgProblem: If the request is not an object.
     """
     if not isinstance(request, Mapping):
         raise OtgProblem(400, [f"{path}: is not an object"])

@@ -43,7 +43,7 @@ class ConfigReader:
         self._known: set[str] = set()
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a text, or an empty text after reporting that it is invalid."""
+        """Return a string, or an empty string after reporting an invalid value."""
         self._known.add(name)
         value = self.data.get(name, default)
         if isinstance(value, list) and len(value) == 1:
@@ -92,7 +92,7 @@ class ConfigReader:
         return next(iter(values))
 
     def one(self, name: str, *, is_required: bool = False) -> Iterator[ConfigReader]:
-        """Yield a reader of the object at a key, if there is one, and then end it."""
+        """Yield a reader of the object at a key, if any, and then call its ``end``."""
         self._known.add(name)
         if self.data.get(name) is not None:
             yield from self._read(self.data[name], name)
@@ -105,7 +105,7 @@ class ConfigReader:
         yield from self.one(word)
 
     def many(self, name: str) -> Iterator[ConfigReader]:
-        """Yield a reader of each object in a list, and end each reader afterward."""
+        """Yield a reader of each object in a list, and then call its ``end``."""
         self._known.add(name)
         value = self.data.get(name, [])
         if not isinstance(value, list):

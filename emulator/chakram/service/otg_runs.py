@@ -36,7 +36,7 @@ async def start_run(
     If *jobs* is not empty, only these jobs send until the next call of ``choose_jobs``.
 
     Raises:
-        ResultsError: If it cannot be started.
+        ResultsError: If the run cannot be started.
     """
     # A run must not remain half started if the client disconnects.
     run = await asyncio.shield(queue.start_now(submission, holder=holder, jobs=jobs))
@@ -144,7 +144,7 @@ class StageSequence:
         """Start the first stage, and return once it sends. Stages in progress continue.
 
         Raises:
-            ResultsError: If it cannot be started.
+            ResultsError: If the run cannot be started.
         """
         if self.is_running:
             return
@@ -176,8 +176,8 @@ class StageSequence:
         """Return the metrics of each communicator of each stage that has begun.
 
         Args:
-            communicators: Names of communicators; empty: all.
-            stages: Names of stages; empty: all.
+            communicators: Names of communicators, or empty for all.
+            stages: Names of stages, or empty for all.
             with_loops: Whether to add the metrics of each pass over the stages.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The two interfaces of the OTG engine: REST and gRPC, for clients of snappi."""
+"""The two interfaces of the OTG engine: REST and gRPC, for snappi clients."""
 
 from __future__ import annotations
 

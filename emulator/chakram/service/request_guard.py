@@ -32,7 +32,7 @@ class Door:
     """Access rules of a service.
 
     Attributes:
-        tokens: Tokens of users; None: every client is ``LOCAL``.
+        tokens: Tokens of users, or None if every client is ``LOCAL``.
         hosts: Names and addresses of the service.
         is_encrypted: Whether browsers use https.
     """

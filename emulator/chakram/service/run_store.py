@@ -163,10 +163,10 @@ class RunStore:
         """Return runs that match, the latest first.
 
         Args:
-            states: Wanted states; empty: all.
+            states: States of the runs, or empty for all states.
             text: Part of the name or ID.
-            tag: Tag of the runs; empty: any.
-            owner: Owner of the runs; empty: any.
+            tag: Tag of the runs, or empty for any tag.
+            owner: Owner of the runs, or empty for any owner.
             before: Return only runs with smaller numbers, which start at 1.
             limit: Maximum number of runs.
         """

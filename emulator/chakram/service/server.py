@@ -42,18 +42,19 @@ class ServiceSettings:
         folder: Folder for the runs of the service.
         resources: Folder of resources.
         listen: ``address:port``.
-        names: Additional names of the service.
+        names: Additional host names of the service.
         tokens: The token file, or None.
         cert: Certificate of the service, or None.
         key: Private key of the certificate, or None.
-        client_ca: Authority of client certificates, or None. If set, clients need one.
+        client_ca: Authority that signs client certificates, or None if clients need no
+            certificate.
         parallel: Number of runs at the same time.
         keep: Number of finished runs to keep.
         longest_s: Maximum duration of a run.
         metrics: Address at which runs serve metrics, or None.
         launching: Options that runs on fabrics of the service use to launch agents.
         otg: Name of the fabric that OTG clients drive, or None.
-        otg_grpc: Address at which to serve OTG through gRPC, or None.
+        otg_grpc: Address at which to serve OTG over gRPC, or None.
     """
 
     folder: Path
@@ -201,7 +202,7 @@ async def _serve(
         limit_tls(asyncio.get_running_loop())
     serving = asyncio.create_task(_answer_requests(server), name="server")
     try:
-        # The server has no event for this.
+        # The server has no event that reports its start.
         while not server.started and not serving.done():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         if server.started:

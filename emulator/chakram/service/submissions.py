@@ -25,7 +25,7 @@ FABRICS = "fabrics"
 """Folder of fabrics in the folder of resources."""
 
 EXPERIMENTS = "experiments"
-"""Folder of the experiments that the form of a new experiment offers."""
+"""Folder of the experiments that the form for a new experiment offers."""
 
 THIS_MACHINE = "this machine"
 """Name of the lock for runs on namespaces or loopback."""
@@ -46,7 +46,7 @@ class Submission:
     """An experiment that can be run.
 
     Attributes:
-        verb: Command for it, one of ``VERBS``.
+        verb: Command for the experiment, one of ``VERBS``.
         experiment: Parsed experiment.
         changes: Values by key, as with ``--set``.
         text: Text of the experiment, with a named fabric replaced by its section.
@@ -144,7 +144,7 @@ def read_experiment(name: str, resources: Path) -> str:
     """Return the text of an experiment of the service.
 
     Raises:
-        ConfigError: If the service has no experiment of this name.
+        ConfigError: If the service has no experiment with this name.
     """
     folder = resources / EXPERIMENTS
     known = file_names(folder)
