@@ -32,7 +32,8 @@ class AgentsOfRun:
     """The agents of a run.
 
     Args:
-        launched: Agents that were started for the run; None: all agents listen.
+        launched: Agents that were started for the run, or None if all agents already
+            listen.
     """
 
     def __init__(self, launched: LaunchedAgents | None) -> None:
@@ -72,7 +73,7 @@ class AgentsOfRun:
         is enough for them.
 
         Raises:
-            AgentError: If an agent is to be replaced.
+            AgentError: If a launched agent is refused.
         """
         if self._launched is None:
             return

@@ -22,10 +22,10 @@ async def call_all(
 ) -> list[_Result]:
     """Return the results of a call for each of *items*, in their order.
 
-    After an error, no further call begins. Calls that have begun are not canceled. If a
-    session is canceled while it begins, its agent is busy for a moment. If several
-    calls fail, the order of the items decides which error is raised. A mistake is
-    therefore always reported in the same words.
+    After an error, no further call begins. Calls that have begun are not canceled,
+    because an agent stays busy for a moment if its session is canceled at the start. If
+    several calls fail, the order of the items decides which error is raised. The same
+    mistake therefore always raises the same error.
 
     Args:
         call: Function to call with each item.

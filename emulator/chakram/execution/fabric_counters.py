@@ -85,7 +85,7 @@ def disagreements(
         for record in reported
         if (own := by_port.get(record.port)) is not None
         for name in _COMPARED
-        # The lab also counts what hosts drop.
+        # The lab also counts packets that hosts drop.
         if not (name == "drops" and (record.kind, record.direction) == ("host", "up"))
         if (told := getattr(record, name)) is not None
         if told != (found := getattr(own, name))

@@ -43,7 +43,7 @@ async def survey(
     Args:
         places: Places of the agents.
         launch: Options for launching them. None: they already listen.
-        progress: Function that shows how many agents have been started.
+        progress: Progress display that shows how many agents have started.
 
     Raises:
         AgentError: If an agent does not start.

@@ -99,8 +99,8 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
         )
         clients, absent = await _connect(experiment, world, agents, stack)
         agents.check(clients)
-        # Rounds of probes begin at fixed times. In minutes, clocks drift apart by more
-        # than the pause between two rounds.
+        # Rounds of probes begin at fixed times. Within minutes, clocks drift apart by
+        # more than the pause between two rounds.
         pings = await stack.enter_async_context(ClockWatch(clients))
         preflight = Preflight(
             resolve(experiment),

@@ -482,7 +482,7 @@ class Preflight:
     def _passing(
         self, measured: Measured
     ) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-        """Return the pairs that short packets reach, and those that full ones reach."""
+        """Return the pairs that pass short packets, and those that pass full ones."""
         npaths = len(measured.source_ports)
         classes = {self._transport.dscp_ack << 2} & {p.tos for p in measured.packets}
         needed = self._transport.path_mtu + headers_bytes(self.ports[0].address)

@@ -350,7 +350,7 @@ class Run:
     def _begin_more_faults(
         self, iterations: Sequence[tuple[int, int]]
     ) -> Coroutine[object, object, None] | None:
-        """Return a coroutine that starts link faults of these iterations, if any."""
+        """Return a coroutine that starts the link faults of *iterations*, if any."""
         faults, table, world = self._link_faults, self._table, self._world
         if faults is None or table is None or world is None:
             return None

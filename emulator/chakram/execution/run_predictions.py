@@ -134,7 +134,7 @@ class RunPredictions:
         round_trips_ns: Mapping[str, float],
         interrupts: Interrupts,
     ) -> None:
-        """Turn simulated times into ranges if hosts' delays are long for the window.
+        """Turn simulated times into ranges if host delays may exhaust the window.
 
         The measurements are complete, so an interrupt ends this simulation only.
 

@@ -1,4 +1,4 @@
-"""Execution of the decisions of the controller's state machine on real agents."""
+"""Session that carries out the decisions of the state machine on real agents."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _START_DELAY_PER_AGENT_NS = 2_000_000
 
 
 class RunObserver:
-    """Base of observers of a run, which ignores all events."""
+    """Base class for observers of a run. It ignores all events."""
 
     def phase_changed(self, phase: state.Phase) -> None:
         """Handle a phase change of the run."""
@@ -72,7 +72,10 @@ class RunObserver:
         """Handle the hardware counters of an RDMA NIC."""
 
     def jobs_chosen(self, jobs: Sequence[str]) -> None:
-        """Handle that only *jobs* continue. Records of other jobs have arrived."""
+        """Handle a choice of *jobs* to continue.
+
+        The records of all other jobs have arrived.
+        """
 
     def host_counted(self, agent: str, host: agent_events.HostCounters) -> None:
         """Handle the counters of an agent's host."""

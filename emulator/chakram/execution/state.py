@@ -61,7 +61,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfAgent:
-    """An event or instruction of one agent."""
+    """An event from, or an instruction for, one agent."""
 
     agent: str
 
@@ -171,7 +171,7 @@ class AbortAgent(_OfAgent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeat:
-    """Pass an event again that arrived before its phase."""
+    """Instruction to handle an event again that arrived before its phase."""
 
     event: AgentFinished
 
