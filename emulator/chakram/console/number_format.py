@@ -41,7 +41,7 @@ def percent_text(share: float | None, sign: str = "") -> str:
 
 
 def variation_text(cv: float | None) -> str:
-    """Return the end of a list with a coefficient of variation, empty if unknown."""
+    """Return a coefficient of variation as the end of a list, empty if unknown."""
     return "" if cv is None else f", CV {100 * cv:.1f} %"
 
 
