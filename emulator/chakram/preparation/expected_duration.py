@@ -1,4 +1,4 @@
-"""Expected duration of a run in real time, for a message before it starts."""
+"""Expected duration of a run in real time, to show before the run starts."""
 
 from __future__ import annotations
 

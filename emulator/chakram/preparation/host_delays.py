@@ -25,7 +25,7 @@ LEAST_SPREAD = 0.05
 """Minimum relative effect of the hosts' delays for which a prediction is a range."""
 
 MAX_EVENTS = 2_000_000
-"""Maximum events of a simulation that is repeated with host delays."""
+"""Maximum number of events of a simulation that is repeated with host delays."""
 
 _STEPS = 4
 _HOST_LINKS = 4
@@ -92,9 +92,9 @@ def times_with_host_delays(
 
     Returns:
         The delay at each crossing of a host's link in ns, and the times by source, as
-        ``simulate_draws`` returns them, without barriers.  If simulated round trips are
-        not shorter than the measured ones, or if the simulations would take too long:
-        0 and no times.
+        ``simulate_draws`` returns them, without barriers.  The result is 0 and no times
+        if simulated round trips are not shorter than the measured ones, or if the
+        simulations would take too long.
 
     Raises:
         RunFailed: If a simulated run does not end.
@@ -111,7 +111,7 @@ def times_with_host_delays(
             if agent in round_trips_ns
             and (simulated_ns := median_ns(counts)) is not None
         ]
-        # Hosts alone do not explain why some agents have longer round trips.
+        # Use the minimum, because host delays alone do not explain longer round trips.
         step_ns = round(min(excess_ns, default=0) / _HOST_LINKS)
         delay_ns += step_ns
         if delay_ns <= 0:

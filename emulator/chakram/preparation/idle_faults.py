@@ -21,7 +21,7 @@ _MOST_QUEUE_PAIRS = 200_000
 def idle_faults(
     experiment: Experiment, plan: Plan, topology: Topology
 ) -> tuple[str, ...]:
-    """Return a sentence for each link fault that no queue pair of a plan can meet.
+    """Return a sentence for each link fault that affects no queue pair of a plan.
 
     If the paths are unknown, or switches choose one for each packet, all equal-cost
     paths count.  The result is empty if there are too many queue pairs.

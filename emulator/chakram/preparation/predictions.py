@@ -38,13 +38,13 @@ from chakram.switch.profiles import Switching
 from chakram.topology.topology import Topology
 
 ALONE_EVENTS = 1_500_000
-"""Approximate limit of events for all simulations of collectives alone.
+"""Approximate limit on the events of all simulations of isolated collectives.
 
 At this limit, the simulations take about two seconds if the hot modules are
 compiled."""
 
 FEW_EVENTS = 100_000
-"""Limit of events for simulations in a thread, which delay other tasks."""
+"""Limit on the events of simulations in a thread, which delay other tasks."""
 
 DRAWS = 5
 """Number of simulations if the path choice of the switches is unknown."""
@@ -73,7 +73,7 @@ class AloneTimes:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for the results."""
+        """Notes to show with the results."""
         if not self.left_out:
             return ()
         return (

@@ -178,7 +178,10 @@ def _inputs(experiment: Experiment) -> Iterator[Path]:
 
 
 def _files_at(path: Path) -> Iterator[Path]:
-    """Yield a file, or the files in a folder, whose own state shows few changes."""
+    """Yield *path*, or the files in it if it is a folder.
+
+    The state of a folder itself does not show changes in its files.
+    """
     if path.is_dir():
         yield from (each for each in sorted(path.iterdir()) if each.is_file())
     else:

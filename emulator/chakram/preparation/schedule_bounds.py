@@ -35,7 +35,7 @@ FlowBound = Callable[[str, int, int, int], int]
 
 
 MOST_TRANSFERS = 250_000
-"""Maximum number of transfers of a schedule whose bound is computed at a level."""
+"""Maximum number of transfers of a schedule whose bound ``level_bounds`` computes."""
 
 
 class HostRates(Mapping[tuple[int, int], int]):

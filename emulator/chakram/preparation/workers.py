@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def cluster(address: str, *, hint: str) -> Iterator[Executor]:
     """Yield an executor with the workers of a Dask scheduler.
 
-    The workers share the files and have Chakram installed. If a worker is lost, another
-    worker repeats its work.
+    The workers must have access to the files, and must have Chakram installed. If a
+    worker is lost, another worker repeats its work.
 
     Args:
         address: Address of the scheduler.
