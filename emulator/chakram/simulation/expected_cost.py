@@ -81,7 +81,7 @@ def cost_at_level(
 ) -> Cost:
     """Return the cost at a level without queue pairs.
 
-    Time is 0, for unknown, with ASTRA-sim's costs over ns-3 at level ``packet``.
+    The time is 0 (unknown) with ASTRA-sim's costs over ns-3 at level ``packet``.
 
     Args:
         level: Level of the simulation.

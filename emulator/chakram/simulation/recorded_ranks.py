@@ -1,9 +1,9 @@
 """Choice of the ranks whose operations a large simulation records.
 
-Every operation of every rank has a record in a run directory, which a job of tens of
-thousands of ranks cannot afford.  Such simulations record some ranks in full.  These
-are whole sets of ranks that exchange messages or are in small groups together, such as
-the stages of a pipeline.
+A run directory has a record for every operation of every rank, which takes too much
+space for tens of thousands of ranks. Large simulations therefore record only some
+ranks, in full.  These are whole sets of ranks that exchange messages or are in small
+groups together, such as the stages of a pipeline.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chakram.foundation.grouping import grouped
 from chakram.program.operations import RankProgram
 
 MOST_RANKS = 4_096
-"""Maximum number of ranks of which all are recorded."""
+"""Maximum number of ranks at which a simulation records all ranks."""
 
 _WANTED = 512
 """Number of ranks that large simulations record, if sets of related ranks fit."""
@@ -23,11 +23,11 @@ _SMALL_GROUPS = (64, 32, 16, 8, 4, 2)
 """Limits on group size. Ranks of a group are related if it has at most this many
 members.
 
-The first limit applies for which no set of related ranks exceeds ``_WANTED``."""
+The first limit for which no set of related ranks exceeds ``_WANTED`` applies."""
 
 
 def recorded_ranks(programs: Sequence[RankProgram]) -> frozenset[int] | None:
-    """Return the places of the programs to record, or None for all.
+    """Return the indices of the programs to record, or None for all.
 
     Args:
         programs: The programs of all ranks.
