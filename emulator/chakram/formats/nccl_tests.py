@@ -5,8 +5,8 @@ Then come time in us, algbw, busbw and #wrong, first out of place, then in place
 ``-I 1``, the columns i_min, i_max, i_p99 and i_cv% follow in each placement.
 
 From version 2.17, the text contains the name of the test. The JSON has the name in
-``args``. Without these, the file name may contain it. Old versions print neither the
-group of a rank nor, for most collectives, the root.
+``args``. If neither exists, the name of the file may contain the name of the test. Old
+versions print neither the group of a rank nor, for most collectives, the root.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _RANK = re.compile(r"#\s+Rank\s+[0-9]+\s+(?:Group\s+([0-9]+)\s+)?Pid\s")
 _PREFIX = re.compile(r"\A\s*(?:[0-9]+:|\[[^\s\]]*\](?:<\w+>)?:?)\s*")
 """Name of the process before each line.
 
-From ``srun --label`` (``0:``), ``mpirun --tag-output`` (``[1,0]<stdout>:``) or
-``kubectl logs --prefix`` (``[pod/a/b]``).
+The name comes from ``srun --label`` (``0:``), ``mpirun --tag-output``
+(``[1,0]<stdout>:``) or ``kubectl logs --prefix`` (``[pod/a/b]``).
 """
 
 _HINT = "use the output of all_reduce_perf, or its JSON (-J)"
