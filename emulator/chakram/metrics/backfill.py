@@ -144,7 +144,7 @@ def _begun_ns(results: RunResults) -> int:
     """Return when a run was started, in ns since 1970.
 
     Raises:
-        RunDirectoryError: If its manifest has no valid time.
+        RunDirectoryError: If the manifest has no valid start time.
     """
     text = results.manifest.started_at
     try:

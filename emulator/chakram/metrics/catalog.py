@@ -563,7 +563,7 @@ METRICS: tuple[Metric, ...] = (
     *_AGENT_METRICS,
     *_SWITCH_METRICS,
 )
-"""The catalog."""
+"""All metrics, in the order of their scopes."""
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 

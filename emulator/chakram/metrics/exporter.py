@@ -144,7 +144,7 @@ def open_listener(listen: str) -> socket.socket:
         )
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:  # a name may have empty or long parts
+    except (OSError, UnicodeError) as error:  # e.g. empty or long parts of a name
         raise EnvironmentProblem(
             f"metrics.listen {listen}",
             f"no address is known for the name: {error}",
@@ -315,7 +315,7 @@ class _Handler(BaseHTTPRequestHandler):
             is_get = self.command == "GET"
             if is_get:
                 # Set this before the response, because the client may end the run once
-                # it has read that.
+                # it has read the response.
                 server.was_scraped.set()
             is_end = is_get and server.is_end.is_set()
             encode, content_type = choose_encoder(self.headers.get("Accept", ""))

@@ -166,9 +166,9 @@ class LiveRows:
             sums[index] += now - then
 
     def _rate(self, rows: tuple[array[int], ...], column: int) -> float | None:
-        """Return the growth of a counter in bytes per nanosecond, or None if unknown.
+        """Return the rate of a counter in bytes per nanosecond, or None if unknown.
 
-        The growth of an idle queue pair is 0.
+        The rate of an idle queue pair is 0.
         """
         row, _, earlier = rows
         place = self._names.place(row[_RANK])

@@ -225,7 +225,7 @@ class MetricsState:
         times_ns: Mapping[run_records.CollectiveKey, int],
         identities: Iterable[run_records.CollectiveIdentity],
     ) -> None:
-        """Set a model's times for the collectives of an iteration."""
+        """Set the times that a model predicts for the collectives of an iteration."""
         found: dict[Labels, list[int]] = {}
         labels: Labels
         for identity in identities:
@@ -272,7 +272,7 @@ class MetricsState:
                 self._add_rank(record)
 
     def add_messages(self, flows: Mapping[str, NDArray[np.int64]]) -> None:
-        """Add the times of finished messages, each to the parts of the time.
+        """Add the times of finished messages, divided into ``MESSAGE_PARTS``.
 
         Args:
             flows: Columns that ``FlowRow`` and the table ``flows`` share, by name.
