@@ -58,7 +58,7 @@ _POLL_S = 0.2
 """Interval in s at which this process checks for results of other processes."""
 
 _KILL_S = 1.8
-"""Time in s in which interrupted simulations mark their run directories."""
+"""Time limit in s for interrupted simulations to mark their run directories."""
 
 
 def shard(runs: Sequence[CellRun], index: int, count: int) -> list[CellRun]:
@@ -199,7 +199,7 @@ class _Share:
 
         Args:
             runs: The cells.
-            start: Starts a cell.
+            start: Function that starts a cell.
             at_once: Number of cells that may run concurrently.
         """
         # The outcome_version of each waiting cell at the time when another process held

@@ -1,4 +1,4 @@
-"""The file that makes a folder the folder of a sweep.
+"""The file that marks a folder as a sweep folder.
 
 Run reports also look for this file, so this module imports nothing that is slow.
 """

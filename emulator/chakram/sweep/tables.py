@@ -70,7 +70,7 @@ def rows(
                     "bus_bw": block["bus_bw"],
                 }
             )
-            if cell.world == SIMULATE:  # which has no generator
+            if cell.world == SIMULATE:  # simulations have no traffic generator
                 found[-1]["generator_bound"] = None
     return found
 
