@@ -188,7 +188,7 @@ def require_purpose(user: UserAlgorithm, made_for: Purpose, asked: Purpose) -> N
 
 
 def turned(listed: ListedAlgorithm, root: int) -> ListedAlgorithm:
-    """Return an algorithm of a rooted collective for root 0, for another root.
+    """Return an algorithm of a rooted collective, changed from its root to another one.
 
     Parts of the buffer keep their numbers. So the parts of a gather or scatter, which
     belong to positions, must have fixed sizes instead.

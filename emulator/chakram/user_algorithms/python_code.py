@@ -206,7 +206,7 @@ def _is_sound(transfer: object, nranks: int) -> bool:
 def _are_chunks(given: object) -> bool:
     """Return whether *given* is a tuple or range of at most ``MAX_PARTS`` chunks."""
     if isinstance(given, range):
-        # A longer range has no length.
+        # ``len`` fails for ranges that are too long.
         return max(abs(given.start), abs(given.stop)) <= MAX_PARTS
     return isinstance(given, tuple) and len(given) <= MAX_PARTS
 
