@@ -98,7 +98,7 @@ class Metrics(Model):
     """Prometheus endpoint of the run."""
 
     listen: ListenAddress | None = None
-    """Address and port. off or empty: no metrics are served."""
+    """Address and port. If off or empty, no metrics are served."""
     linger_ns: Time = Field(default=15 * 10**9, alias="linger", ge=0, le=3600 * 10**9)
     """Maximum time for which metrics stay available after the run. The endpoint closes
     once the final values are scraped, or immediately if it was never scraped."""

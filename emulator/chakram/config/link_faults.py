@@ -51,8 +51,8 @@ class Moment(Model):
     job: Name | None = Field(default=None, examples=["moe"])
     """Name of the job."""
     group: str | None = Field(default=None, max_length=256, examples=["ep0"])
-    """Process group of the collective, from "chakram trace show"; p2p: messages between
-    two ranks."""
+    """Process group of the collective, as named by "chakram trace show". p2p means the
+    messages between two ranks."""
     collective: Collective | None = Field(default=None, examples=["all_to_all"])
     """Type of the collective."""
     k: Whole | None = Field(default=None, ge=0, examples=[2])

@@ -114,7 +114,8 @@ class _Generator(GenerateJsonSchema):
 def experiment_schema() -> dict[str, Any]:
     """Return the JSON Schema of the experiment file.
 
-    The description of a key lists the worlds in which it applies, unless these are all.
+    The description of a key lists the worlds in which the key applies, unless it
+    applies in all worlds.
     """
     schema = _schema_of(Experiment, "Chakram experiment")
     for name, section in {Experiment.__name__: schema, **schema["$defs"]}.items():
