@@ -129,9 +129,9 @@ class ClockReading:
             in parts per million.
         steps: Number of times that the clock was set during the run.
         wall_source: What synchronizes the wall clock of the agent's host: ``chrony`` or
-            ``ptp``. None: unknown, or the host does not follow another clock.
-        wall_offset_ns: Last offset that ``wall_source`` measured. None: unknown.
-        wall_bound_ns: Bound on the error of that wall clock. None: unknown.
+            ``ptp``. None if unknown, or if the host does not follow another clock.
+        wall_offset_ns: Last offset that ``wall_source`` measured. None if unknown.
+        wall_bound_ns: Bound on the error of that wall clock. None if unknown.
     """
 
     offset_ns: int

@@ -186,7 +186,8 @@ class RunDirectory:
         Args:
             plan: Plan to be executed.
             ports: Names of the fabric's ports, indexed by the port numbers in rows.
-            recorded: Numbers of the ranks whose operations have rows. None: all.
+            recorded: Numbers of the ranks whose operations have rows. None means all
+                ranks.
 
         Returns:
             Operations of the plan, by the numbers in rows.
