@@ -254,7 +254,7 @@ def _strip_tags(loc: Sequence[Any], data: Any, *, missing: bool) -> Location:
 
 
 def _quantity_at(model: type[BaseModel], loc: Sequence[Any]) -> Shown | None:
-    """Return how to print the quantity at *loc*; None if there is no quantity."""
+    """Return how to print the quantity at *loc*, or None if there is no quantity."""
     keys = [part for part in loc if not isinstance(part, int)]
     for candidate in _models_at(model, keys[:-1]) if keys else ():
         for name, field in candidate.model_fields.items():
