@@ -80,7 +80,7 @@ class RunList(_Model):
 
     runs: list[RunDescription]
     next: int | None
-    """Value of ``before`` for the next page; null: there is no next page."""
+    """Value of ``before`` for the next page, or null if there is no next page."""
 
 
 class Fabrics(_Model):

@@ -459,7 +459,7 @@ class JobQueue:
         *,
         ended_s: float | None = None,
     ) -> None:
-        """Store the end of a run at time *ended_s*. None: the current time."""
+        """Store the end of a run at time *ended_s*, or now if that is None."""
         self.store.change(
             run.id,
             state=state,
