@@ -173,10 +173,10 @@ async def agents_of_run(
 
     Args:
         places: Places of the agents.
-        launch: Options for launching them. None: they already listen.
-        allow: Prefixes that launched agents may send to. None: the fabric starts its
+        launch: Options for launching the agents. None if they already listen.
+        allow: Prefixes that launched agents may send to. None if the fabric starts its
             agents itself.
-        logs: Folder for a log of each launched agent; None: no logs.
+        logs: Folder for a log of each launched agent, or None for no logs.
         progress: Progress display that shows how many agents have started.
 
     Raises:

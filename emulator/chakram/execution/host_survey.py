@@ -42,7 +42,7 @@ async def survey(
 
     Args:
         places: Places of the agents.
-        launch: Options for launching them. None: they already listen.
+        launch: Options for launching the agents. None if they already listen.
         progress: Progress display that shows how many agents have started.
 
     Raises:

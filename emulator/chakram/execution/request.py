@@ -33,12 +33,12 @@ class RunRequest:
         runs_directory: Folder of all run directories.
         progress: The progress display.
         plan_file: A saved plan to take the programs from, instead of the traces.
-        alone: The only job to run. It keeps its placement among the other jobs. None:
-            all jobs.
-        launch: Options for launching agents. None: they already listen.
+        alone: The only job to run, or None for all jobs. The job keeps its placement
+            among the other jobs.
+        launch: Options for launching agents. None if they already listen.
         banners: Warnings for readers of the results.
-        jobs_file: File with the names of the jobs that may begin iterations, which may
-            change during the run. None: all jobs.
+        jobs_file: File with the names of the jobs that may begin iterations, or None
+            for all jobs. The file may change during the run.
     """
 
     experiment: Experiment

@@ -92,7 +92,8 @@ class Session:
         observer: The observer of the run.
         hang_timeout_ns: See ``ControllerState``.
         iterations_of: Number of iterations by rank number, for ranks with a limit.
-        duration_limit_ns: Time after which the run ends in any case. None: no limit.
+        duration_limit_ns: Time after which the run ends in any case. None means no
+            limit.
         starting: Function that takes the common start time on the controller's clock.
             The session runs the coroutine that the function returns.
         progressed: Function that takes pairs of rank number and finished iterations. If
