@@ -110,8 +110,8 @@ def render_table(summary: Summary, *, width: int | None = None) -> str:
 
     Args:
         summary: Summary to print.
-        width: Maximum width of tables in characters. None: no limit. Sentences are not
-            wrapped (see ``wrapped``).
+        width: Maximum width of tables in characters. None means no limit. Sentences are
+            not wrapped (see ``wrapped``).
     """
     lines = [f"# !! {banner}" for banner in summary.banners]
     lines += _header(summary)

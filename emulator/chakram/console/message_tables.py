@@ -71,7 +71,7 @@ def message_lines(messages: MessageSummary, *, width: int | None = None) -> list
 
     Args:
         messages: Summary to print.
-        width: Maximum width of tables in characters. None: no limit.
+        width: Maximum width of tables in characters. None means no limit.
     """
     rows = (*messages.receivers, *messages.senders)
     several = len({row.job for row in rows}) > 1

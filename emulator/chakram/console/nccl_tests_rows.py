@@ -28,7 +28,7 @@ class BenchSize:
     Attributes:
         size_bytes: S, after rounding down to whole elements of all ranks.
         count: Elements, as nccl-tests counts them.
-        input_bytes: Contribution of one rank. 0: nothing runs.
+        input_bytes: Contribution of one rank, or 0 if nothing runs.
         record_bytes: S of the collectives that run for this row.
     """
 

@@ -45,7 +45,7 @@ def fitted(
     Args:
         columns: Columns of the table.
         rows: Rows, with a cell per column.
-        width: Maximum width of a line in characters. None: no limit.
+        width: Maximum width of a line in characters. None means no limit.
         indent: Number of blanks that the caller puts before every line.
     """
     rows = [tuple(map(one_line, row)) for row in rows]
