@@ -89,7 +89,7 @@ def load_jobs(
 
     Args:
         experiment: Experiment with the jobs.
-        workers: Processes that read files, in parallel. None: read all of them here.
+        workers: Processes that read files in parallel. None means this process.
 
     Raises:
         ConfigError: If the experiment requests a trace that cannot be synthesized.

@@ -100,12 +100,12 @@ class ResolvedRun:
         Args:
             ports: All ports, in the order in which ranks are placed on them.
             run_id: Name of the run.
-            shards: Number of data-plane processes by agent. None: the result of
-                ``shards_of``.
-            alone: The only job to run. It keeps its placement among the other jobs.
-                None: all jobs.
-            psn_seed: Seed of the first PSNs. None: ``psn_seed`` of the experiment, or
-                if that is not set, ``seed``.
+            shards: Number of data-plane processes by agent. The default is the result
+                of ``shards_of``.
+            alone: The only job to run, or None for all jobs. The job keeps its
+                placement among the other jobs.
+            psn_seed: Seed of the first PSNs. The default is ``psn_seed`` of the
+                experiment, or ``seed`` if that is not set.
             connected: Whether ranks get queue pairs.
 
         Raises:
@@ -224,7 +224,7 @@ def load_run(
     Args:
         experiment: The experiment.
         plan_file: A saved plan to take the programs from, instead of the traces.
-        workers: Processes that read traces, in parallel. None: read them here.
+        workers: Processes that read traces in parallel. None means this process.
 
     Raises:
         ChakramError: If a trace or the plan cannot be read (see ``load_jobs`` and

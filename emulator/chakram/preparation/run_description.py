@@ -249,7 +249,7 @@ def injected_banners(
         injected: Number of packets by kind of disturbance.
         disturbed: Number of packets by entry of ``faults.packets``.
         faults: The faults of the experiment.
-        alone: The only job of the run. None: all jobs.
+        alone: The only job of the run, or None if all jobs run.
     """
     if not faults.drop and not faults.packets:
         return ()

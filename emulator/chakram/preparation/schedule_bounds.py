@@ -144,7 +144,8 @@ def level_bounds(
         plan: The plan, whose queue pairs need not be planned.
         topology: Topology of the fabric.
         hosts: Rates within hosts, by job.
-        recorded: Numbers of the ranks whose collectives are wanted.  None: all.
+        recorded: Numbers of the ranks whose collectives are wanted. None means all
+            ranks.
 
     Returns:
         Bounds by collective, and a function for messages.  Collectives with more than
