@@ -146,7 +146,8 @@ def _alone(
         resolved: The experiment with its derived settings.
         plan: Plan of the run.
         topology: Topology of the fabric.
-        recorded: Numbers of the ranks whose collectives are wanted. None: all.
+        recorded: Numbers of the ranks whose collectives are wanted. None means all
+            ranks.
         is_folded: Whether one rank represents all ranks.
         messages: Number of messages of the run, which limits the simulations.
     """

@@ -62,7 +62,7 @@ class Cost:
         memory.
 
         Args:
-            memory_bytes: Memory of this machine.  None: ask the system.
+            memory_bytes: Memory of this machine, or None to ask the system.
         """
         if memory_bytes is None:
             memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -52,7 +52,8 @@ class IsolatedCollectives:
         """Simulate one collective of each kind, the smallest ones first.
 
         Args:
-            recorded: Numbers of the ranks whose collectives are wanted. None: all.
+            recorded: Numbers of the ranks whose collectives are wanted. None means all
+                ranks.
             most_messages: Maximum number of messages in all simulations together.
         """
         path_mtu = self._plan.agents[0].transport.path_mtu
