@@ -360,7 +360,7 @@ class MetricsState:
             topology: Topology of the fabric.
             counters: Counters of the fabric.
             before: Counters at the start of the run, which include frames lost in
-                earlier runs. None: counters of a new lab.
+                earlier runs. None means the counters of a new lab.
         """
         with self._lock:
             self._has_own_switches = True

@@ -34,7 +34,7 @@ def modeled_values(
         topology: Topology of the fabric.
         counters: Counters of the fabric.
         before: Counters at the start of the run, which include frames lost in earlier
-            runs. None: counters of a new lab.
+            runs. None means the counters of a new lab.
     """
     process = counters.process
     earlier = {} if before is None else before.process
