@@ -71,7 +71,7 @@ def run_cell(run: CellRun, launch: LaunchOptions | None = None) -> Outcome:
 
     Args:
         run: Cell to run.
-        launch: Options for starting agents. None: they already listen.
+        launch: Options for starting agents. None if they already listen.
     """
     outcome: Outcome = {
         "number": run.number,
@@ -132,8 +132,9 @@ def run_cells(
         runs: The cells to run.
         folder: The folder of the sweep.
         jobs: Number of concurrent simulations.
-        dask: Address of a Dask scheduler for the simulations. None: run them here.
-        launch: How to start agents for runs on a fabric. None: they already listen.
+        dask: Address of a Dask scheduler for the simulations, or None to run them here.
+        launch: Options for starting agents for fabric runs. None if they already
+            listen.
         tell: Called with every result, including results of other processes.
         note: Called with a sentence when this process has to wait for others.
 
