@@ -301,7 +301,7 @@ class _Chosen(Model):
 
     @classmethod
     def further_section(cls, key: str) -> type[Model] | None:
-        """Return the settings model of a plug-in control; None if it is unknown."""
+        """Return the settings model of a plug-in control, or None if it is unknown."""
         return settings_model(key) if CONTROLS.find(key) is not None else None
 
     @property
@@ -519,7 +519,7 @@ def _no_line(name: str, settings: Model, key: str) -> Mistake:
 def _out_of_bounds(
     parameter: Parameter, value: int, line_rate_bps: int | None, dilation: int
 ) -> tuple[str, str] | None:
-    """Return the problem with an undilated argument and a hint; None if it is valid."""
+    """Return the problem with an undilated argument and a hint, or None if valid."""
     name = parameter.name
     lowest, highest = parameter.lowest, parameter.highest
     dilated = parameter.dilated(value, dilation)

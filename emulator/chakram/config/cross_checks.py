@@ -141,7 +141,7 @@ def _check_replication(trace: TraceFiles, where: Location) -> Iterator[Mistake]:
 
 
 def _known_ranks(job: Job) -> int | None:
-    """Return the number of ranks of a job; None if it depends on its trace files."""
+    """Return the number of ranks of a job, or None if it depends on trace files."""
     if isinstance(job.trace, SynthTrace):
         # `SynthTrace.problems` reports a rank count that does not match the degrees.
         return job.trace.nranks

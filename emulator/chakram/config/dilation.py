@@ -61,7 +61,7 @@ _LONGEST_NS: Mapping[Location, int] = {("adaptive_retransmission", "low"): 10**1
 
 
 def stretches(field: FieldInfo) -> Stretches | None:
-    """Return how dilation changes a field; None if the field does not change."""
+    """Return how dilation changes a field, or None if the field does not change."""
     found = [each for each in field.metadata if isinstance(each, Stretches)]
     return found[0] if found else _in_type(field.annotation)
 

@@ -293,6 +293,6 @@ def _check_group(
 
 
 def _most(counts: tuple[int | None, ...]) -> int | None:
-    """Return the largest number; None if one of them is unknown."""
+    """Return the largest number, or None if one of them is unknown."""
     known = [count for count in counts if count is not None]
     return max(known) if known and len(known) == len(counts) else None

@@ -123,7 +123,7 @@ def _meaning(name: str, sets: Iterable[Mapping[str, VendorName]]) -> VendorName 
 
 
 def _number(given: VendorNumber) -> Fraction | None:
-    """Return a number, with rates in Mbit/s; None if *given* is not a number."""
+    """Return a number, with rates in Mbit/s, or None if *given* is not a number."""
     match = None if isinstance(given, bool) else _NUMBER.match(str(given))
     if match is None:
         return None
