@@ -143,7 +143,8 @@ def read_experiment(
         hosts: Inventory file, instead of ``fabric.hosts``.
         launching: Options for starting agents. In a Slurm job, hosts outside the
             allocation are left out.
-        resources: Folder with the files that the experiment may name. None: no limit.
+        resources: Folder with the files that the experiment may name. None means no
+            limit.
         named: Values of options, by the key of the file that each option sets.
 
     Raises:

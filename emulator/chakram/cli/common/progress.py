@@ -47,7 +47,7 @@ def run_request(
     Args:
         experiment: Experiment to run.
         text: The text of its file.
-        runs: Folder for run directories. None: the folder in the experiment.
+        runs: Folder for run directories. None means the folder in the experiment.
         quiet: Show nothing.
         interval_ns: Time between two lines of counters, or 0 for none.
         how: Additional fields of the request.
@@ -72,7 +72,7 @@ class ProgressReporter:
 
     Attributes:
         quiet: Show nothing, as for ``--json``.
-        console: The console. None: stderr, with a bar on a terminal only.
+        console: The console. None means stderr, with a bar only on a terminal.
         interval_ns: Time between two lines of counters, or 0 for none.
         dilation: Time dilation of the fabric. Lines show undilated rates.
         clock_ns: Function that returns the current time.
@@ -168,7 +168,7 @@ class ProgressReporter:
             self._print(f"{self._phase}: {unit} {done} of {total}{left}")
 
     def expect(self, duration_ns: int) -> None:
-        """Store the expected duration of all iterations of a run. 0: unknown."""
+        """Store the expected duration of all iterations of a run, or 0 if unknown."""
         self._expected_ns = duration_ns
 
     def _left_ns(self, spent_ns: int) -> int | None:
