@@ -105,7 +105,7 @@ def _read(kind: Any, document: object) -> Any:
 
 
 def _classes_sent(row: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-    """Return the probes of each class that arrived, as sent and as arrived."""
+    """Return (TOS as sent, TOS as arrived, packets) for the probes that arrived."""
     return [
         (
             each["dscp"] << 2 | each["ecn"],
