@@ -232,7 +232,7 @@ class Observer(RunObserver):
         return {agent: time_ns for agent, time_ns in found.items() if time_ns}
 
     def disturbed(self, faults: int) -> list[int]:
-        """Return how many packets each fault has disturbed, for *faults* faults."""
+        """Return the number of packets that each of *faults* faults has disturbed."""
         return [
             sum(counters[fault_slot(index)] for counters in self._counters.values())
             for index in range(faults)
@@ -243,7 +243,7 @@ class Observer(RunObserver):
         self.metrics.set_agent_up(agent, False)
 
     def records_missing(self, agent: str, reason: str) -> None:
-        """Show and keep as a banner that the last records of an agent are missing."""
+        """Show a warning that an agent's last records are missing, also as a banner."""
         text = f"its last records are missing: {reason}"
         self.agent_said(agent, "warning", text)
 
