@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _USUAL_SAMPLE = 64
-"""In sampling mode, one packet in this many is verified."""
+"""Sampling mode verifies one in this many packets."""
 
 _USUAL_PORTS = 8
 """Number of ports assumed for burst sizes if a fabric has no fixed number."""
