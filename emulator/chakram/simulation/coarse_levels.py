@@ -376,7 +376,8 @@ def _is_foreign(experiment: Experiment) -> bool:
 def _has_fixed_paths(experiment: Experiment, topology: Topology) -> bool:
     """Return whether messages always take the first of several equal-cost paths.
 
-    In networks whose hosts forward, ASTRA-sim uses a fixed direction around a ring.
+    ASTRA-sim uses a fixed direction around a ring in networks whose hosts forward
+    messages.
     """
     forwarding = set(map(topology.switch_of, topology.hosts))
     return _is_foreign(experiment) and len(forwarding) == len(topology.hosts) == len(

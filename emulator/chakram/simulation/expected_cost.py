@@ -29,7 +29,7 @@ _MESSAGE_NS = {"message": 1_100, "flow": 7_000}
 """Time per message, by level."""
 
 _STEPPED_NS = 3
-"""Time per message of a ring in steps of all ranks."""
+"""Time per message of a ring that is simulated in steps of all ranks."""
 
 _BURST_NS = 250
 """Time per burst and link at level packet."""
