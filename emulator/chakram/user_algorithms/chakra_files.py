@@ -143,7 +143,7 @@ def read_body(
             )
         after = tuple(dict.fromkeys(places[each] for each in edges))
         values = attribute_values(node.attr, where)
-        kind = int(node.type)  # the stub's type for it is opaque
+        kind = int(node.type)  # the stub declares an opaque type
         if kind in (NodeType.COMM_SEND, NodeType.COMM_RECV):
             sends = kind == NodeType.COMM_SEND
             nodes.append(_message(where, after, values, sends=sends, nranks=nranks))

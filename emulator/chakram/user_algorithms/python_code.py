@@ -98,7 +98,7 @@ class PythonSource:
                 "use a file name that ends in .py",
             )
         module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # like the import system; dataclasses need it
+        sys.modules[name] = module  # as the import system does; dataclasses need it
         try:
             spec.loader.exec_module(module)
         except FileNotFoundError:
