@@ -106,7 +106,7 @@ class LinkFaultSettings(Model):
     classes: tuple[Annotated[Whole, Field(ge=0, le=7)], ...] = Field(
         default=(), max_length=8, examples=[[3]]
     )
-    """For pause_storm, which needs it: paused traffic classes."""
+    """For pause_storm, which requires this key: paused traffic classes."""
 
     @property
     def is_of_whole_run(self) -> bool:
