@@ -53,7 +53,9 @@ def interference(
     ],
     alone: Annotated[
         list[Path],
-        typer.Argument(metavar="ALONE...", help="Run directories of one job each."),
+        typer.Argument(
+            metavar="ALONE...", help="Run directories in which one job ran alone."
+        ),
     ],
     as_json: Json = False,
 ) -> None:
