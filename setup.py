@@ -236,11 +236,13 @@ class build_ext(setuptools_build_ext):
         for product in products.values():
             product.unlink(missing_ok=True)
         if products:
-            takes = " (1 to 2 minutes)" if len(products) > MANY else ""
-            print(f"compiling {len(products)} modules{takes}", flush=True)
-            self.progress = Progress("translated to C", len(products))
+            count = len(products.keys() - {SHARED})
+            takes = " (1 to 2 minutes)" if count > MANY else ""
+            shared = " and the code they share" if SHARED in products else ""
+            print(f"compiling {count} hot modules{shared}{takes}", flush=True)
+            self.progress = Progress("files translated to C", len(products))
             self.translate()
-            self.progress = Progress("compiled", len(self.extensions))
+            self.progress = Progress("files compiled", len(self.extensions))
             super().run()
         for name, product in products.items():
             if product.exists():

@@ -34,7 +34,7 @@ from importlib.machinery import (
     ModuleSpec,
     SourceFileLoader,
 )
-from importlib.util import spec_from_file_location
+from importlib.util import find_spec, spec_from_file_location
 from types import ModuleType
 from typing import Literal, cast
 
@@ -147,13 +147,20 @@ class CompiledFinder:
         return None
 
     def status(self) -> CompiledStatus:
-        """Return the state of all hot modules of the packages imported so far."""
-        modules = {
+        """Return the state of all hot modules of the installed packages.
+
+        Modules whose library is optional are included only if they are compiled.
+        """
+        found = {
             fullname: self._examine(fullname, stem)[0]
-            for package in self._packages & sys.modules.keys()
-            for folder in sys.modules[package].__path__
+            for package in self._packages
+            for folder in folders_of(package)
             for fullname, stem in hot_modules(package, folder)
-            if fullname not in OPTIONAL
+        }
+        modules = {
+            fullname: state
+            for fullname, state in found.items()
+            if state == COMPILED or fullname not in OPTIONAL
         }
         return CompiledStatus(mode=self.mode, modules=dict(sorted(modules.items())))
 
@@ -212,6 +219,14 @@ class CompiledFinder:
         return COMPILED, extension
 
 
+def folders_of(package: str) -> Sequence[str]:
+    """Return the folders of a package, which need not be imported yet."""
+    if package in sys.modules:
+        return list(sys.modules[package].__path__)
+    spec = find_spec(package)
+    return [] if spec is None else spec.submodule_search_locations or []
+
+
 def hot_source(stem: str) -> str | None:
     """Return the source of the hot module at *stem* (a path without suffix), or None.
 
@@ -265,7 +280,7 @@ def source_path(name: str) -> str:
     parent for both.
     """
     top, _, below = name.partition("/")
-    return os.path.join(sys.modules[top].__path__[0], below)
+    return os.path.join(folders_of(top)[0], below)
 
 
 def digest(path: str) -> str | None:

@@ -235,6 +235,22 @@ def test_status_finds_hot_modules_of_sub_packages(package: Package) -> None:
     ]
 
 
+def test_status_includes_packages_that_are_not_imported(
+    package: Package,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path_factory.mktemp("path") / "axle_without_import"
+    folder.mkdir()
+    for name in ("__init__.py", "hot.py", "hot.pxd"):
+        (folder / name).touch()
+    monkeypatch.syspath_prepend(folder.parent)
+    packages = (folder.name, "wheel", "axle_that_is_not_installed")
+    finder = CompiledFinder("auto", packages=packages, record="")
+    assert list(finder.status().modules) == [f"{folder.name}.hot", "wheel.hot"]
+    assert folder.name not in sys.modules
+
+
 def test_the_mode_is_auto_by_default() -> None:
     assert requested_mode({}) == "auto"
     assert requested_mode({"CHAKRAM_COMPILED": ""}) == "auto"

@@ -31,7 +31,7 @@ def findings(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
         ('COLORS = {"grey": "colour"}', []),
         ('PATTERN = re.compile(r"somebody|grey")', []),
         ('fail("likely to rise: promises of precise noise")', []),
-        ('run("chakram trace cut traces/moe shared --anonymise")', []),
+        ('run("chakram trace cut traces/moe shared --anonymize")', []),
     ],
 )
 def test_prose_in_literals_is_checked(

@@ -32,6 +32,7 @@ from math import isclose, log1p, sqrt
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
+from chakram.analysis.slower_links import Fastest, Pair, slower_links
 from chakram.foundation.units import about_size, format_time
 from chakram.summary.bandwidth import coefficient_of_variation
 
@@ -163,6 +164,7 @@ class Side:
         counters: Counters by name.
         settings: Settings of the run by key.  Empty if unknown.
         notes: Warnings that a reader must see first.
+        fastest: The fastest messages by pair of ranks.  Empty if unknown.
         explained: Whether the lost time of each cause is known.  If it is known, a
             cause that is missing cost no time.
     """
@@ -174,6 +176,7 @@ class Side:
     counters: Mapping[str, Counter] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    fastest: Mapping[Pair, Fastest] = field(default_factory=dict)
     explained: bool = False
 
 
@@ -222,6 +225,11 @@ class Comparison:
     only: Mapping[str, tuple[int, int]]
     counters: Mapping[str, tuple[Counter, Counter]]
     settings: Mapping[str, tuple[Any, Any]]
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether both sides are simulations."""
+        return all("simulation" in side.kind for side in (self.a, self.b))
 
     @property
     def first(self) -> Difference | None:
@@ -433,12 +441,31 @@ def sentences(found: Comparison) -> list[str]:
         told[0] += f", a difference of {first.errors:.1f} {_CORRECTED}"
     where = _where(found, first)
     told[0] = f"{_equal_iterations(found)}{told[0]}{where}."
-    if _CHARGED in where:
+    links = [] if found.is_simulated else _proven_links(found)
+    told += links
+    if _CHARGED in where and not links:
         told.append(
-            "A charge shows where time was lost; `chakram why A B` tests its cause."
+            "A charge shows where time was lost; its cause is unproven. `chakram why A "
+            "B` tests it."
         )
     reasons = _reasons(found)
     return [*told, *reasons]
+
+
+def _proven_links(found: Comparison) -> list[str]:
+    """Return a sentence about the links that are slower on each side."""
+    if not found.first or found.first.key[0] != "iteration":
+        return []
+    told = []
+    for name, faster, slower in (("B", found.a, found.b), ("A", found.b, found.a)):
+        links = slower_links(faster.fastest, slower.fastest)
+        if links:
+            told.append(
+                f"Proven by the fastest messages: slower in {name} is "
+                f"{'; '.join(map(str, links))}. Those of {links[0].other_pairs} other "
+                "pairs take about the same time."
+            )
+    return told
 
 
 def _equal_iterations(found: Comparison) -> str:

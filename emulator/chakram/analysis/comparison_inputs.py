@@ -41,6 +41,7 @@ from chakram.analysis.comparison import (
     times_of,
 )
 from chakram.analysis.run_causes import paths_of, surroundings_of
+from chakram.analysis.slower_links import Fastest, Pair
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.summary_document import check_run_document
 from chakram.formats.astra_sim import COLLECTIVE_NODE, is_flow_file, read_log
@@ -50,14 +51,17 @@ from chakram.formats.param import Replayed, read_replayed
 from chakram.foundation.bounded_reading import parse_json, read_bounded
 from chakram.foundation.errors import InputError, ResultsError
 from chakram.foundation.grouping import spans
+from chakram.run_directory.fault_table import crossed_links
 from chakram.run_directory.manifest import MANIFEST
 from chakram.run_directory.reader import RunResults, open_run, runs_in
+from chakram.run_directory.schemas import plain_names
 from chakram.summary.run_summary import COMPLETE, SIMULATE, Summary
 
 _MOST_BYTES = 1 << 28
 _PARAM_FILES = "replayedCommsPerf*.json"
 _PERCENTS = (50, 99, 100)
 _NO_JOB = ""
+_FIRST_AND_LAST = ("first_sent_ns", "last_acked_ns")
 _JSON = re.compile(rb"\s*(\{|\[\s*[\]{])")
 """Pattern for the start of JSON. It excludes log lines that begin with a bracket."""
 
@@ -189,6 +193,7 @@ def side_of_runs(path: Path, runs: Sequence[RunResults]) -> Side:
             if len(each) == len(runs) or key[0] in EXPLAINING
         },
         explained=explained,
+        fastest=_fastest(runs),
         labels=labels,
         counters={
             name: Counter(
@@ -309,6 +314,44 @@ def _add_flows(results: RunResults, found: Samples) -> None:
     for iteration in sorted(whole & set(every)):
         for percent, value in _percentiles(every[iteration]).items():
             found["fct", percent][iteration].append(value)
+
+
+def _fastest(runs: Sequence[RunResults]) -> dict[Pair, Fastest]:
+    """Return the fastest of the largest messages of each pair of ranks."""
+    found: dict[Pair, Fastest] = {}
+    ends = ["job", "src", "dst"]
+    for results in runs:
+        transport = results.message_transport()
+        if transport is None or "path" not in results.columns("flows"):
+            return {}
+        table = results.table(
+            "flows", *ends, "path", "bytes", "measured", *_FIRST_AND_LAST
+        )
+        table = table.filter(pc.field("measured") & (pc.field("bytes") > 0))
+        table = plain_names(table).append_column(
+            "time_ns", pc.subtract(*(table[name] for name in _FIRST_AND_LAST[::-1]))
+        )
+        rows = (
+            table.group_by([*ends, "path", "bytes"])
+            .aggregate([("time_ns", "min"), ("time_ns", "count")])
+            .to_pylist()
+        )
+        keys = {(*(row[name] for name in ends), row["path"]) for row in rows}
+        hosts = {place: port.host for place, port in transport.ports.items()}
+        crossed = crossed_links(keys, results.links(), hosts)
+        for row in rows:
+            pair = row["job"], row["src"], row["dst"]
+            links = frozenset(map(" ".join, crossed[*pair, row["path"]]))
+            time_ns = row["time_ns_min"]
+            if time_ns is not None:
+                one = Fastest(
+                    bytes=row["bytes"],
+                    time_ns=time_ns / results.manifest.dilation,
+                    messages=row["time_ns_count"],
+                    links=links,
+                )
+                found[pair] = one.together(found.get(pair))
+    return found
 
 
 def _percentiles(times_ns: list[float]) -> dict[int, float]:

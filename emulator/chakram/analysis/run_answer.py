@@ -28,21 +28,33 @@ one also includes the time for which the generator's part is unknown."""
 
 
 def answer_lines(
-    summary: Summary, why: Why | None, *, written: Sequence[str] = ()
+    summary: Summary,
+    why: Why | None,
+    *,
+    injected: Sequence[str] = (),
+    verdict: Verdict | None = None,
+    written: Sequence[str] = (),
 ) -> list[str]:
     """Return the conclusion as lines of one sentence, to print below the table.
 
     Args:
         summary: Summary of the run.
         why: Breakdown of the run's time, or None if it is unknown.
+        injected: Faults that the experiment injected, in words.
+        verdict: Tested causes of the run, if any.
         written: Sentences about files that were written.
     """
-    lines = [
-        *_times(summary),
-        *([] if why is None else [_causes(why)]),
-        *([] if why is None else filter(None, [generator_doubt(why)])),
-        *written,
-    ]
+    faults = [*_found(verdict), *_injected(why, injected)]
+    lines = [*_times(summary), *faults]
+    if why is not None:
+        lines += filter(
+            None,
+            [
+                _causes(why, has_fault=bool(faults), is_tested=verdict is not None),
+                generator_doubt(why, verdict),
+            ],
+        )
+    lines += written
     return [f"# {one_line(line)}" for line in lines]
 
 
@@ -114,17 +126,58 @@ def _exposed(summary: Summary) -> str:
     return f", {percent_text(exposed_ns / total_ns)} % of it exposed communication"
 
 
-def _causes(why: Why) -> str:
-    """Return a sentence about the largest design limits, which need no proof.
+def _found(verdict: Verdict | None) -> list[str]:
+    """Return a sentence about each fault that was found."""
+    return [
+        f"A fault was found: without {each.suspect}, an iteration takes {each.saving} "
+        "less."
+        for each in (() if verdict is None else verdict.faults[:CAUSES])
+    ]
 
-    Faults are not named, because time charged to a fault does not prove it.
+
+def _injected(why: Why | None, injected: Sequence[str]) -> list[str]:
+    """Return a sentence about the faults that the experiment injected."""
+    if not injected:
+        return []
+    more = len(injected) - CAUSES
+    listed = "; ".join(injected[:CAUSES]) + f"; and {more} more" * (more > 0)
+    share = sum(each.share for each in (why.causes if why else ()) if each.fault)
+    charged = f", with {percent_text(share)} % of the time charged to its place"
+    return [f"Injected fault: {listed}{charged * (share >= LEAST_SHARE)}."]
+
+
+def _causes(why: Why, *, has_fault: bool, is_tested: bool) -> str:
+    """Return a sentence about possible faults, then about the largest design limits.
+
+    Possible faults are not named, because time charged to a fault does not prove it.
+
+    Args:
+        why: Where the run spent its time.
+        has_fault: Whether a fault is known already.
+        is_tested: Whether the causes were tested.
     """
     large = [each for each in why.causes if each.share >= LEAST_SHARE]
-    limits = [each for each in large if class_of(each.cause) is CauseClass.LIMIT]
     if not large:
         return "Nothing cost the run much time."
+    unnamed = [each for each in large if each.fault is None]
+    limits = [each for each in unnamed if class_of(each.cause) is CauseClass.LIMIT]
+    possible = sum(
+        each.share
+        for each in unnamed
+        if each not in limits and each.cause != GENERATOR_SLOW
+    )
     named = ", ".join(
         f"{each} ({percent_text(each.share)} %)" for each in limits[:CAUSES]
     )
-    lost = f"Most of the lost time is charged to {named}, which proves no fault. "
-    return f"{lost if named else ''}`chakram why` tests causes, faults included."
+    sentences = []
+    if possible and not is_tested:
+        share = percent_text(possible)
+        sentences.append(f"{share} % of the time is charged to possible faults.")
+    if named and (possible or has_fault):
+        sentences.append(f"Limits of the design: {named}.")
+    elif named:
+        lost = f"Most of the lost time is charged to {named}, which proves no fault."
+        sentences.append(lost)
+    if not is_tested:
+        sentences.append("`chakram why` tests causes, faults included.")
+    return " ".join(sentences)

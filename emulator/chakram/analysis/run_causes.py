@@ -296,6 +296,21 @@ def surroundings_of(results: RunResults) -> Surroundings:
     )
 
 
+def injected_faults(results: RunResults) -> list[str]:
+    """Return the faults that the experiment injected, in words."""
+    manifest = results.manifest
+    drop = (manifest.experiment.get("faults") or {}).get("drop")
+    return [
+        *(f"ports drop {drop:.2%} of what they receive" for _ in range(bool(drop))),
+        *(str(each["fault"]) for each in manifest.packet_faults if each["packets"]),
+        *(
+            str(each["fault"])
+            for each in manifest.link_faults
+            if each["at_ns"] is not None
+        ),
+    ]
+
+
 def _ways(flows: pa.Table) -> dict[tuple[str, int, int, int], int]:
     """Return how long messages take on an unloaded network.
 

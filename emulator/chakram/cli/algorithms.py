@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
-from rich.table import Table
 
-from chakram.cli.common.console_styles import Console, facts_table
+from chakram.cli.common.console_styles import Console, Table, facts_table
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import (

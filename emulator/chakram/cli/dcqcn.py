@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
-from rich.table import Column, Table
+from rich.table import Column
 
-from chakram.cli.common.console_styles import Console
+from chakram.cli.common.console_styles import Console, Table
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import format_rate, parse_rate

@@ -10,9 +10,8 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from chakram.cli.common.console_styles import Console
+from chakram.cli.common.console_styles import Console, Table
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import EnvironmentProblem
 from chakram.foundation.platform_support import require_linux

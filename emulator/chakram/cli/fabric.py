@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from chakram.cli.common.console_styles import Console
+from chakram.cli.common.console_styles import Console, Table
 from chakram.cli.common.options import Force, Json, print_json
 from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import ConfigError, NoLab

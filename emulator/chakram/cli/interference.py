@@ -177,9 +177,9 @@ def _notes(found: Sequence[JobInterference]) -> list[str]:
 
 def _print(found: Sequence[JobInterference], notes: Sequence[str]) -> None:
     from rich.box import SIMPLE
-    from rich.table import Column, Table
+    from rich.table import Column
 
-    from chakram.cli.common.console_styles import Console
+    from chakram.cli.common.console_styles import Console, Table
 
     console = Console()
     if not console.is_terminal:

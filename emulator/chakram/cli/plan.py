@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE
-from rich.table import Column, Table
+from rich.table import Column
 
 from chakram.cli.common import options
-from chakram.cli.common.console_styles import Console, facts_table
+from chakram.cli.common.console_styles import Console, Table, facts_table
 from chakram.cli.common.progress import ProgressReporter
 from chakram.foundation.errors import InputError
 from chakram.foundation.ip_addresses import IPV6

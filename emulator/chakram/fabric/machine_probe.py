@@ -197,12 +197,12 @@ def _probe_compiled() -> Probe:
         reason = "there are no modules to compile"
     elif plain:
         reason = (
-            f"{len(plain)} of {len(status.modules)} modules run as plain Python "
+            f"{len(plain)} of {len(status.modules)} hot modules run as plain Python "
             f"({plain[0]}: {status.modules[plain[0]]}): slower, but correct; in a "
             "checkout, run make build"
         )
     else:
-        reason = f"all {len(status.modules)} modules"
+        reason = f"all {len(status.modules)} hot modules"
     return Probe(name="compiled", ok=status.is_compiled(), reason=reason)
 
 

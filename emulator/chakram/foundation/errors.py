@@ -18,7 +18,8 @@ The tree::
     │   ├── PlugInError           a plug-in is missing, different or invalid
     │   ├── ResultsError          a file of another simulator is invalid
     │   ├── NoRunDirectory        the given directory is not a run directory
-    │   └── NoLab                 no lab has the given name
+    │   ├── NoLab                 no lab has the given name
+    │   └── OutputExists          an output would replace a file or folder
     ├── EnvironmentProblem        (3: the machine or the user's rights are insufficient)
     │   ├── PrivilegeError
     │   ├── FabricError
@@ -135,6 +136,10 @@ class NoRunDirectory(InputError):
 
 class NoLab(InputError):
     """No lab has the given name."""
+
+
+class OutputExists(InputError):
+    """An output would replace something that exists."""
 
 
 class EnvironmentProblem(ChakramError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,35 @@ def faults_table(
     return from_rows(rows, FAULTS)
 
 
+def crossed_links(
+    keys: Iterable[tuple[Any, ...]],
+    links: Sequence[LinkRecord],
+    host_of: Mapping[tuple[str, int], str],
+) -> dict[tuple[Any, ...], set[tuple[str, str]]]:
+    """Return the directions of links that messages cross.
+
+    Args:
+        keys: Job, sender, receiver and path of messages.
+        links: Links of the fabric.
+        host_of: Host of each rank, by job and rank.
+    """
+    place_of = {each.port: (each.link, each.direction) for each in links}
+    link_of: dict[str, str] = {}
+    for each in links:
+        if (each.kind, each.direction) == ("host", "up") and each.port:
+            link_of.setdefault(each.port.rpartition(":")[0], each.link)
+    crossed = {}
+    for key in keys:
+        job, src, dst, path = key
+        ends = ((host_of.get((job, src)), "up"), (host_of.get((job, dst)), "down"))
+        ways = () if path is None else paths_of_text(path)
+        crossed[key] = {
+            *((link_of[host], way) for host, way in ends if host in link_of),
+            *(place_of[port] for way in ways for port in way if port in place_of),
+        }
+    return crossed
+
+
 class _Traffic:
     """The messages of a run, and the link directions that they crossed."""
 
@@ -97,20 +126,8 @@ class _Traffic:
         table = None if flows is None else flows.filter(pc.field("bytes") > 0)
         names = [] if table is None else plain_names(table).select(_COLUMNS).columns
         self._rows = list(zip(*(each.to_pylist() for each in names), strict=True))
-        place_of = {each.port: (each.link, each.direction) for each in links}
-        link_of: dict[str, str] = {}
-        for each in links:
-            if (each.kind, each.direction) == ("host", "up") and each.port:
-                link_of.setdefault(each.port.rpartition(":")[0], each.link)
-        self._crossed: dict[tuple[Any, ...], set[Any]] = {}
-        for key in {row[: len(_KEYS)] for row in self._rows}:
-            job, src, dst, path = key
-            ways = () if path is None else paths_of_text(path)
-            self._crossed[key] = {
-                (link_of.get(host_of.get((job, src), "")), "up"),
-                (link_of.get(host_of.get((job, dst), "")), "down"),
-                *(place_of.get(port) for way in ways for port in way),
-            }
+        keys = {row[: len(_KEYS)] for row in self._rows}
+        self._crossed = crossed_links(keys, links, host_of)
 
     def across(self, places: set[tuple[str, str]]) -> list[SentAcross]:
         """Return the messages that crossed one of the given link directions."""

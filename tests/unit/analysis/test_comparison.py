@@ -20,6 +20,7 @@ from chakram.analysis.comparison import (
     setting_text,
     times_of,
 )
+from chakram.analysis.slower_links import Fastest
 
 ITERATION: Key = ("iteration", "moe")
 SMALL: Key = ("size", "all_reduce", 8, 1 << 20)
@@ -303,6 +304,40 @@ def test_the_cause_of_a_difference_is_named() -> None:
     # A side whose records do not say it names no cause, which is not that it has none.
     blind = side("a", {ITERATION: drawn(1e8, seed=1)})
     assert not {"part", "cause"} & set(compare(blind, b).levels)
+
+
+def test_a_slower_link_is_proven_or_the_cause_is_unproven() -> None:
+    def with_link(factor: float, kind: str = "run") -> Side:
+        times = {ITERATION: drawn(1e8 * factor, seed=1), PART: drawn(1e8, seed=2)}
+        times[PART] = drawn(1e8 * (factor - 0.9), seed=2)
+        messages = {
+            ("moe", src, dst): Fastest(
+                bytes=100,
+                time_ns=1e3 * (factor if src == 3 else 1),
+                messages=4,
+                links=frozenset((f"h{src}-leaf up", f"h{dst}-leaf down")),
+            )
+            for src in range(4)
+            for dst in range(4)
+        }
+        return Side(name="x", kind=kind, times=times, fastest=messages, explained=True)
+
+    proven = (
+        "Proven by the fastest messages: slower in {} is h3-leaf up or the host of "
+        "rank 3 (4 pairs of ranks: 100 % longer). Those of 12 other pairs take about "
+        "the same time."
+    )
+    a, b = with_link(1), with_link(2)
+    assert sentences(compare(a, b))[1] == proven.format("B")
+    assert sentences(compare(b, a))[1] == proven.format("A")
+    unproven = (
+        "A charge shows where time was lost; its cause is unproven. `chakram why A B` "
+        "tests it."
+    )
+    blind = Side(name="x", kind="run", times=b.times, explained=True)
+    assert sentences(compare(a, blind))[1] == unproven
+    simulated = (with_link(factor, "simulation") for factor in (1, 2))
+    assert sentences(compare(*simulated))[1] == unproven
 
 
 def test_longer_schedule_is_no_lost_time() -> None:

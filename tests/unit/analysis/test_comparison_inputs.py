@@ -28,6 +28,17 @@ def side_of(folder: Path, **fields: Any) -> Side:
 
 
 @pytest.mark.parametrize("dilation", [1, 10])
+def test_fastest_of_the_largest_messages_of_a_pair(
+    tmp_path: Path, dilation: int
+) -> None:
+    fastest = side_of(tmp_path, dilation=dilation).fastest
+    # Rank 1 sends a second size to rank 2 only; a step takes 66,666 ns from its post.
+    assert fastest["moe", 0, 1].time_ns * dilation == 66_166
+    assert (fastest["moe", 0, 1].bytes, fastest["moe", 0, 1].messages) == (2**18, 18)
+    assert fastest["moe", 1, 0].bytes == 2**17
+
+
+@pytest.mark.parametrize("dilation", [1, 10])
 def test_times_are_means_of_measured_iterations(tmp_path: Path, dilation: int) -> None:
     side = side_of(tmp_path, dilation=dilation)
     mean_ns = {key: each.mean_ns * dilation for key, each in side.times.items()}

@@ -103,6 +103,41 @@ def test_no_link_is_accused_by_a_charge_alone() -> None:
     assert "`chakram why` tests causes" in text
 
 
+def test_injected_faults_precede_limits() -> None:
+    fault = "link h3-leaf1 has 50Mbit at 0ns"
+    why = made_why(("contention", "leaf0-spine0 up", 0.5), ("slow link", "h3 up", 0.2))
+    why = replace(why, causes=(why.causes[0], replace(why.causes[1], fault=fault)))
+    assert answer_lines(made_summary(), why, injected=[fault])[2:] == [
+        "# Injected fault: link h3-leaf1 has 50Mbit at 0ns, with 20.0 % of the time "
+        "charged to its place.",
+        "# Limits of the design: contention at leaf0-spine0 up (50.0 %). `chakram why` "
+        "tests causes, faults included.",
+    ]
+    small = answer_lines(made_summary(), None, injected=[fault] * 5)[-1]
+    assert small == f"# Injected fault: {'; '.join([fault] * 3)}; and 2 more."
+
+
+def test_found_faults_precede_limits() -> None:
+    why = made_why(("contention", "leaf0-spine0 up", 0.5), ("slow link", "h3 up", 0.2))
+    saving = Saving(share=0.1, low=0.1, high=0.1)
+    suspect = Suspect(cause="slow link", place="h3-leaf1")
+    found = Finding(suspect=suspect, saving=saving, after_previous=saving)
+    verdict = Verdict(faults=(found,))
+    assert answer_lines(made_summary(), why, verdict=verdict)[2:] == [
+        "# A fault was found: without slow link at h3-leaf1, an iteration takes 10.0 % "
+        "less.",
+        "# Limits of the design: contention at leaf0-spine0 up (50.0 %).",
+    ]
+
+
+def test_possible_faults_precede_limits_without_a_place() -> None:
+    why = made_why(("own port", "rank 1", 0.5), ("slow compute", "rank 3", 0.2))
+    assert answer_lines(made_summary(), why)[-1] == (
+        "# 20.0 % of the time is charged to possible faults. Limits of the design: own "
+        "port at rank 1 (50.0 %). `chakram why` tests causes, faults included."
+    )
+
+
 @pytest.mark.parametrize(
     ("share", "distorted", "expected"),
     [

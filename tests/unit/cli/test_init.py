@@ -52,7 +52,7 @@ def test_no_file_is_replaced_unasked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "incast.yaml").write_text("mine")
-    assert main(["init", "incast"]) != 0
+    assert main(["init", "incast"]) == 2
     assert "use --force to replace it" in capsys.readouterr().err
     assert (tmp_path / "incast.yaml").read_text() == "mine"
     assert main(["init", "incast", "--force"]) == 0

@@ -15,7 +15,7 @@ from chakram.chakra.et_codec import NodeType, decode_metadata
 from chakram.chakra.read.framing import read_records
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.cli.trace import app
-from chakram.foundation.errors import ConfigError, RunDirectoryError, TraceError
+from chakram.foundation.errors import ConfigError, OutputExists, TraceError
 from chakram.plan.wire_cost import wire_bytes
 from tests.trace_bytes import collective, metadata, node
 
@@ -72,7 +72,7 @@ def test_synth_refuses_what_does_not_fit(tmp_path: Path, made: Path) -> None:
     assert isinstance(error, ConfigError)
     assert "dense: '4' has no unit" in str(error)
     refused = fails("synth", "moe", "--out", made)
-    assert isinstance(refused, RunDirectoryError)
+    assert isinstance(refused, OutputExists)
     assert "use --force to replace these files" in str(refused)
     run("synth", "moe", "--out", made, "--force")
 
@@ -127,7 +127,7 @@ def test_show_writes_a_page_and_replaces_none_unasked(
     text = page.read_text()
     data = text.partition('<script type="application/json" id="data">')[2]
     assert json.loads(data.partition("</script>")[0]) == run_json("show", made)
-    assert isinstance(fails("show", made, "--html", page), RunDirectoryError)
+    assert isinstance(fails("show", made, "--html", page), OutputExists)
     run("show", made, "--html", page, "--force")
 
 
@@ -251,7 +251,7 @@ def test_convert_lists_messages(made: Path, tmp_path: Path) -> None:
     lines = gzip.decompress(out.read_bytes()).decode().splitlines()
     assert len(lines) == fields["messages"] + 1
     assert {line.split(",")[7] for line in lines[1:]} == {"ring", "direct"}
-    assert isinstance(fails("convert", "p2p", made, out), RunDirectoryError)
+    assert isinstance(fails("convert", "p2p", made, out), OutputExists)
     for option in ("all_reduce", "all_reduce=", "sum=ring"):
         error = fails("convert", "p2p", made, tmp_path / "x", "--algorithm", option)
         assert isinstance(error, ConfigError)
@@ -294,7 +294,7 @@ def test_collectives_of_some_dimensions_want_to_know_them(tmp_path: Path) -> Non
         pairs = {(row["rank"], row["peer"]) for row in csv.DictReader(file)}
     assert pairs == {("0", "1"), ("1", "0"), ("2", "3"), ("3", "2")}
     part = tmp_path / "part"
-    run("cut", tmp_path, part, "--dimensions", "2,2", "--anonymise")
+    run("cut", tmp_path, part, "--dimensions", "2,2", "--anonymize")
     # What is cut out needs no dimensions: it has groups.
     assert run("lint", part).endswith("4 ranks, 4 nodes: 0 problems, 0 warnings\n")
     for wrong in ("2,x", "0", "2,,2", ""):

@@ -12,7 +12,7 @@ from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.chakra.write.writer import write_trace_set
 from chakram.cli.trace import app
 from chakram.collectives.groups import ProcessGroup
-from chakram.foundation.errors import ChakramError, ConfigError, RunDirectoryError
+from chakram.foundation.errors import ChakramError, ConfigError, OutputExists
 from tests.made_graphs import collective, compute, job, send
 
 
@@ -97,7 +97,7 @@ def test_gzipped_files_stay_so_and_names_go(made: Path, tmp_path: Path) -> None:
 
     gzipped = tmp_path / "gz"
     convert_trace_set(made, gzipped, form=TraceForm.BINARY, compress=True)
-    run(gzipped, tmp_path / "out", "--anonymise")
+    run(gzipped, tmp_path / "out", "--anonymize")
     assert (tmp_path / "out/trace.0.et.gz").exists()
     graph = load_trace_set(tmp_path / "out").graphs[0]
     assert [node.name for node in graph.nodes()] == [
@@ -107,10 +107,19 @@ def test_gzipped_files_stay_so_and_names_go(made: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_the_british_spelling_is_accepted_but_not_listed(
+    made: Path, tmp_path: Path
+) -> None:
+    run(made, tmp_path / "out", "--anonymise")
+    assert (tmp_path / "out/trace.0.et").exists()
+    assert "--anonymize" in run("--help")
+    assert "--anonymise" not in run("--help")
+
+
 def test_nothing_is_replaced_unasked(made: Path, tmp_path: Path) -> None:
     options = (made, tmp_path / "out", "--communication-only")
     run(*options)
-    assert isinstance(refused(*options), RunDirectoryError)
+    assert isinstance(refused(*options), OutputExists)
     run(*options, "--force")
 
 

@@ -68,7 +68,7 @@ class CutOptions:
             0.
         node_ids: First and last id of the nodes to keep. None keeps all.
         communication_only: Whether to keep only collectives, sends and receives.
-        anonymise: Whether to replace each node name with a kind and a number, such as
+        anonymize: Whether to replace each node name with a kind and a number, such as
             ``all_reduce_1``.
     """
 
@@ -77,7 +77,7 @@ class CutOptions:
     keep_numbers: bool = False
     node_ids: tuple[int, int] | None = None
     communication_only: bool = False
-    anonymise: bool = False
+    anonymize: bool = False
 
     def __post_init__(self) -> None:
         if self.ranks is not None and list(self.ranks) != sorted(set(self.ranks)):
@@ -378,7 +378,7 @@ class Cut:
         return {"splits": Splits(sent, received), "comm_bytes": sum(sent)}
 
     def _name(self, node: TraceNode) -> str:
-        if not self._options.anonymise or is_step(node.name):
+        if not self._options.anonymize or is_step(node.name):
             return node.name
         word = str(node.op) if node.op is not None else _WORDS[node.kind]
         name = self._names.get((word, node.name))

@@ -91,7 +91,7 @@ def write_cut(
         names = dict(found.files)
         prefix = found.prefix.rpartition("/")[2]
         refuse_folder_of(found.place, folder)
-    if options.anonymise:
+    if options.anonymize:
         prefix = "trace"
     if any(each.kind is WarningKind.COLLECTIVE_BODY for each in traces.warnings):
         raise UnsupportedTrace(
@@ -166,7 +166,7 @@ def _described(
     options: CutOptions,
 ) -> list[GroupDescription]:
     """Return the written groups with known purposes, or none if names are anonymous."""
-    if options.anonymise:
+    if options.anonymize:
         return []
     return [
         GroupDescription(ProcessGroup(name=written, ranks=groups[written]), purpose)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.errors import OutputExists
 from chakram.foundation.explained_writes import explained_writes
 
 _HINT = "choose another place"
@@ -23,15 +23,15 @@ def refuse_existing(path: Path, *, force: bool) -> None:
     """Refuse to overwrite an existing path.
 
     Raises:
-        RunDirectoryError: If *path* is a folder or device, or is a file and *force* is
+        OutputExists: If *path* is a folder or device, or is a file and *force* is
             false.
     """
     if path.is_dir():
-        raise RunDirectoryError(str(path), "is a folder", "choose a file name in it")
+        raise OutputExists(str(path), "is a folder", "choose a file name in it")
     if path.exists() and not path.is_file():
-        raise RunDirectoryError(str(path), "is not a file", _HINT)
+        raise OutputExists(str(path), "is not a file", _HINT)
     if path.exists() and not force:
-        raise RunDirectoryError(
+        raise OutputExists(
             str(path),
             "exists already",
             "choose another name, or use --force to replace it",
@@ -51,7 +51,8 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[IO[bytes] | gzip.Gz
         force: Replace an existing file.
 
     Raises:
-        RunDirectoryError: If the file already exists or cannot be written.
+        OutputExists: See ``refuse_existing``.
+        RunDirectoryError: If the file cannot be written.
     """
     refuse_existing(path, force=force)
     with explained_writes(path, hint=_HINT):

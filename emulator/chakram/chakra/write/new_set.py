@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from chakram.chakra.write.new_file import new_file
-from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.errors import OutputExists
 from chakram.foundation.explained_writes import explained_writes
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def refuse_folder_of(place: str, folder: Path) -> None:
         folder: The target folder.
 
     Raises:
-        RunDirectoryError: If *folder* contains the set that is read, because its files
+        OutputExists: If *folder* contains the set that is read, because its files
             would be replaced.
     """
     if folder.resolve() == Path(place).resolve().parent:
-        raise RunDirectoryError(
+        raise OutputExists(
             str(folder),
             "contains the set that is read, which the new files would replace",
             "choose another folder",
@@ -77,7 +77,8 @@ def new_trace_set(
             make the set wrong.
 
     Raises:
-        RunDirectoryError: If the folder cannot be written or already has such files.
+        OutputExists: If the folder already has such files, or is a file.
+        RunDirectoryError: If the folder cannot be written.
     """
     of_set = re.compile(re.escape(prefix) + r"[._][0-9]+\.(et|eg|json)(\.gz)?")
     made = not folder.exists()
@@ -85,7 +86,7 @@ def new_trace_set(
     with ExitStack() as stack, explained:
         present = _present(folder, of_set)
         if present and not force:
-            raise RunDirectoryError(
+            raise OutputExists(
                 str(folder),
                 f"contains {present[0].name}"
                 + (f" and {len(present) - 1} more" if len(present) > 1 else ""),
@@ -106,12 +107,12 @@ def _present(folder: Path, of_set: re.Pattern[str]) -> list[Path]:
     """Return the existing files that a new set would conflict with.
 
     Raises:
-        RunDirectoryError: If *folder* is a file.
+        OutputExists: If *folder* is a file.
     """
     if not folder.exists():
         return []
     if not folder.is_dir():
-        raise RunDirectoryError(
+        raise OutputExists(
             str(folder),
             "is not a folder",
             "choose a folder: a trace set has a file per rank",

@@ -220,7 +220,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "trace cut": (
         "chakram trace cut traces/mixtral small --ranks 0-3",
-        "chakram trace cut traces/mixtral shared --communication-only --anonymise",
+        "chakram trace cut traces/mixtral shared --communication-only --anonymize",
     ),
     "trace convert": (
         "chakram trace convert json traces/mixtral readable",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from chakram.cli.common.options import output_width, print_json, sentence_width
 
 if TYPE_CHECKING:
+    from chakram.analysis.cause_ranking import Verdict
     from chakram.execution.outcome import RunOutcome
     from chakram.formats.astra_sim import ComparedTimes
     from chakram.run_directory.reader import RunResults
@@ -39,7 +40,7 @@ def show_outcome(
     Raises:
         ChakramError: If the run is incomplete. Its results are printed first.
     """
-    page = _write_report(outcome.directory) if report else None
+    page, verdict = _write_report(outcome.directory) if report else (None, None)
     if as_json:
         from chakram.console.summary_document import summary_document
 
@@ -58,17 +59,17 @@ def show_outcome(
             document["against"] = {"file": str(against[0]), "rows": rows}
         print_json("run", document)
     else:
-        print_results(outcome.summary, outcome.results, wide=wide)
+        print_results(outcome.summary, outcome.results, wide=wide, verdict=verdict)
         if against is not None:
             _print_against(*against, width=output_width(wide=wide))
     if outcome.error is not None:
         raise outcome.error
 
 
-def _write_report(directory: Path) -> Path:
-    """Write the HTML report of a run into its directory. Return the file's path."""
+def _write_report(directory: Path) -> tuple[Path, Verdict | None]:
+    """Write the HTML report of a run. Return its path, and the tested causes."""
     from chakram.diagnosis.verified import BUDGET_S
-    from chakram.report.run.page import run_page
+    from chakram.report.run.page import page_and_causes
     from chakram.run_directory.reader import open_run
 
     path = directory / REPORT
@@ -77,9 +78,9 @@ def _write_report(directory: Path) -> Path:
         # Omit the hint, which names an option of `chakram report`.
         print(text.partition(" (--")[0], file=sys.stderr, flush=True)
 
-    page = run_page(open_run(directory), budget_s=BUDGET_S, say=say)
+    page, verified = page_and_causes(open_run(directory), budget_s=BUDGET_S, say=say)
     path.write_text(page, encoding="utf-8")
-    return path
+    return path, verified.verdict
 
 
 def _print_against(
@@ -113,10 +114,16 @@ def _print_against(
         print(f" {line}")
 
 
-def print_results(summary: Summary, results: RunResults, *, wide: bool) -> None:
+def print_results(
+    summary: Summary,
+    results: RunResults,
+    *,
+    wide: bool,
+    verdict: Verdict | None = None,
+) -> None:
     """Print the result table of a run, and the conclusion in words."""
     from chakram.analysis.run_answer import answer_lines
-    from chakram.analysis.run_causes import quick_why
+    from chakram.analysis.run_causes import injected_faults, quick_why
     from chakram.summary.run_summary import COMPLETE
 
     print_table(summary, wide=wide)
@@ -124,6 +131,8 @@ def print_results(summary: Summary, results: RunResults, *, wide: bool) -> None:
     answer = answer_lines(
         summary,
         quick_why(results) if summary.facts.status == COMPLETE else None,
+        injected=injected_faults(results),
+        verdict=verdict,
         written=[f"Report: {page}"] if page.exists() else [],
     )
     if answer:

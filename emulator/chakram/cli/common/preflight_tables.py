@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rich.table import Table
 from rich.text import Text
 
-from chakram.cli.common.console_styles import Console
+from chakram.cli.common.console_styles import Console, Table
 from chakram.foundation.units import format_rate
 from chakram.preflight.report import (
     CHECKS,

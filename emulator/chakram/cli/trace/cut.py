@@ -52,13 +52,14 @@ def cut(
             "--communication-only", help="Keep only collectives, sends and receives."
         ),
     ] = False,
-    anonymise: Annotated[
+    anonymize: Annotated[
         bool,
         typer.Option(
-            "--anonymise",
+            "--anonymize",
             help="Replace each node name with the node's kind and a number.",
         ),
     ] = False,
+    anonymise: Annotated[bool, typer.Option("--anonymise", hidden=True)] = False,
     *,
     reading: loading.Reading,
     force: loading.Force = False,
@@ -77,13 +78,13 @@ def cut(
         keep_numbers=keep_numbers,
         node_ids=None if nodes is None else _node_ids(nodes),
         communication_only=communication_only,
-        anonymise=anonymise,
+        anonymize=anonymize or anonymise,
     )
     if options == CutOptions(keep_numbers=keep_numbers):
         raise ConfigError(
             "chakram trace cut",
             "no option selects the part to keep",
-            "--ranks, --iteration, --nodes, --communication-only or --anonymise",
+            "--ranks, --iteration, --nodes, --communication-only or --anonymize",
         )
     traces = reading.load(path)
     with loading.reading_bar("cutting") as on_rank:
@@ -109,9 +110,8 @@ def cut(
 
 
 def _print_table(written: WrittenCut) -> None:
-    from rich.table import Table
 
-    from chakram.cli.common.console_styles import Console
+    from chakram.cli.common.console_styles import Console, Table
 
     names = ("rank", "was", "nodes before", "nodes", "collectives", "messages", "joins")
     table = Table(box=None)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from chakram.cli.common.console_styles import Console
+from chakram.cli.common.console_styles import Table as ConsoleTable
 from chakram.cli.trace.loading import warning_lines
 from chakram.foundation.units import about_size
 from chakram.report.trace import tables as trace_tables
@@ -65,15 +65,15 @@ def print_summary(
         print(line)
 
 
-def _facts(facts: Facts) -> RichTable:
-    grid = RichTable(box=None, show_header=False, pad_edge=False)
+def _facts(facts: Facts) -> ConsoleTable:
+    grid = ConsoleTable(box=None, show_header=False, pad_edge=False)
     for row in facts.rows:
         grid.add_row(*row)
     return grid
 
 
-def _table(table: Table) -> RichTable:
-    shown = RichTable(
+def _table(table: Table) -> ConsoleTable:
+    shown = ConsoleTable(
         title=f"\n{table.title}",
         title_justify="left",
         caption=table.note or None,

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.progress import Progress
-from rich.table import Table
 from typer.core import TyperGroup
 
-from chakram.cli.common.console_styles import Console
+from chakram.cli.common.console_styles import Console, Table
 from chakram.cli.common.examples import examples_text
 from chakram.cli.common.option_groups import declare_parameters
 from chakram.cli.common.options import Json, print_json

@@ -37,7 +37,14 @@ _MOST_LISTED = 2_048
 def run_page(
     results: RunResults, *, budget_s: float = 0.0, say: Say = lambda _: None
 ) -> str:
-    """Return the page of a run as HTML.
+    """Return the page of a run as HTML, as ``page_and_causes`` does."""
+    return page_and_causes(results, budget_s=budget_s, say=say)[0]
+
+
+def page_and_causes(
+    results: RunResults, *, budget_s: float, say: Say
+) -> tuple[str, Verified]:
+    """Return the page of a run as HTML, and the tested causes.
 
     Args:
         results: Results of the run.
@@ -85,7 +92,7 @@ def run_page(
         comparability(data, rows),
         raw_files(results.path),
     ]
-    return page.render_page(
+    text = page.render_page(
         title=title_of(data),
         lead=lead_of(data),
         answer=answer(data, rows, verified),
@@ -105,6 +112,7 @@ def run_page(
         document=run_document(data, rows, verified),
         letters="vmf" if data.is_simulated else "bcmf",
     )
+    return text, verified
 
 
 def title_of(data: RunData) -> str:

@@ -202,7 +202,7 @@ def test_one_recorded_rank_keeps_its_groups_and_splits(tmp_path: Path) -> None:
     ]
     path = write_groups(tmp_path / "a", rows, members={"1": (0, 4, 8), "2": (0,)})
     traces = load_trace_set(path)
-    write_cut(path, tmp_path / "b", traces, CutOptions(anonymise=True))
+    write_cut(path, tmp_path / "b", traces, CutOptions(anonymize=True))
     part = load_trace_set(tmp_path / "b")
     first, second, _ = part.graphs[0].nodes()
     assert (first.splits, first.comm_bytes, second.root) == (splits, 6, 2)
@@ -233,7 +233,7 @@ def test_groups_keep_their_purposes_unless_names_are_secret(tmp_path: Path) -> N
     write_cut(tmp_path / "a", tmp_path / "b", traces, CutOptions(ranks=(1, 2)))
     part = load_trace_set(tmp_path / "b")
     assert (part.purposes, part.groups["8"].ranks) == ({"8": "purpose 8"}, (0, 1))
-    write_cut(tmp_path / "a", tmp_path / "c", traces, CutOptions(anonymise=True))
+    write_cut(tmp_path / "a", tmp_path / "c", traces, CutOptions(anonymize=True))
     assert load_trace_set(tmp_path / "c").purposes == {}
 
 
@@ -301,7 +301,7 @@ def test_cut_set_can_be_cut_by_steps(tmp_path: Path) -> None:
         groups=[],
         producer="t",
     )
-    options = CutOptions(node_ids=(2, 5), anonymise=True)
+    options = CutOptions(node_ids=(2, 5), anonymize=True)
     traces = load_trace_set(tmp_path / "a")
     write_cut(tmp_path / "a", tmp_path / "b", traces, options)
     part = load_trace_set(tmp_path / "b")
@@ -397,7 +397,7 @@ def test_anonymized_names_are_equal_on_all_ranks() -> None:
         [collective(1, name="secret"), compute(2), send(3, 1)],
         [collective(1, name="other"), collective(2, name="secret"), receive(3, 0)],
     ]
-    cut = cut_of(*rows, options=CutOptions(anonymise=True))
+    cut = cut_of(*rows, options=CutOptions(anonymize=True))
     names = [[node.name for node in cut.rank(rank).graph.nodes()] for rank in (0, 1)]
     assert names == [
         ["all_reduce_1", "compute_1", "send_1"],

@@ -12,7 +12,7 @@ import pytest
 from chakram.chakra.read.framing import frame
 from chakram.chakra.write.convert import TraceForm, convert_trace_set
 from chakram.foundation.errors import (
-    RunDirectoryError,
+    OutputExists,
     TraceError,
     UnsupportedTrace,
 )
@@ -162,7 +162,7 @@ def test_set_is_replaced_only_on_request_and_as_a_whole(
     out = trace_set(
         tmp_path / "out", {"w.0.et": b"old", "w.5.et.gz": b"old", "other.0.et": b"-"}
     )
-    with pytest.raises(RunDirectoryError, match=r"contains w\.0\.et and 1 more"):
+    with pytest.raises(OutputExists, match=r"contains w\.0\.et and 1 more"):
         convert_trace_set(binary, out, form=TraceForm.BINARY)
     assert (out / "w.0.et").read_bytes() == b"old"
     convert_trace_set(binary, out, form=TraceForm.BINARY, force=True)
@@ -172,12 +172,12 @@ def test_set_is_replaced_only_on_request_and_as_a_whole(
 
 def test_set_does_not_replace_itself(binary: Path) -> None:
     before = files(binary)
-    with pytest.raises(RunDirectoryError, match="contains the set that is read"):
+    with pytest.raises(OutputExists, match="contains the set that is read"):
         convert_trace_set(binary, binary, form=TraceForm.JSON, force=True)
     assert files(binary) == before
 
 
 def test_a_file_is_no_folder(binary: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(RunDirectoryError, match="is not a folder"):
+    with pytest.raises(OutputExists, match="is not a folder"):
         convert_trace_set(binary, tmp_path / "file", form=TraceForm.JSON)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.chakra.write.new_file import new_file
-from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.errors import InputError, RunDirectoryError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,12 +33,12 @@ def test_a_file_appears_with_its_folder_and_ordinary_rights(tmp_path: Path) -> N
 def test_existing_file_is_not_replaced_by_default(tmp_path: Path) -> None:
     path = tmp_path / "a"
     write(path, b"old")
-    with pytest.raises(RunDirectoryError, match="exists already"):
+    with pytest.raises(InputError, match="exists already"):
         write(path, b"new")
     assert path.read_bytes() == b"old"
     write(path, b"new", force=True)
     assert path.read_bytes() == b"new"
-    with pytest.raises(RunDirectoryError, match="is a folder"):
+    with pytest.raises(InputError, match="is a folder"):
         write(tmp_path, b"new", force=True)
 
 
@@ -69,7 +69,7 @@ def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with (
-        pytest.raises(RunDirectoryError, match="is not a file"),
+        pytest.raises(InputError, match="is not a file"),
         new_file(pipe, force=True),
     ):
         pass

@@ -108,7 +108,7 @@ def test_features_that_other_tools_lack_are_reported(tmp_path: Path) -> None:
         CutOptions(ranks=(0, 5, 7)),
         CutOptions(communication_only=True),
         CutOptions(node_ids=(3, 9)),
-        CutOptions(ranks=(0, 1), anonymise=True, communication_only=True),
+        CutOptions(ranks=(0, 1), anonymize=True, communication_only=True),
     ],
 )
 @pytest.mark.parametrize("kind", ["moe", "dense"])

@@ -15,7 +15,7 @@ from chakram.chakra.write.writer import encode_trace, write_trace_set
 from chakram.collectives.groups import GroupDescription, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
-from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.errors import OutputExists
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
@@ -113,9 +113,7 @@ def test_without_groups_there_is_no_group_file(tmp_path: Path) -> None:
 
 def test_set_is_replaced_only_on_request_and_completely(tmp_path: Path) -> None:
     write(tmp_path, ranks=4)
-    with pytest.raises(
-        RunDirectoryError, match=r"contains comm_group\.json and 4 more"
-    ):
+    with pytest.raises(OutputExists, match=r"contains comm_group\.json and 4 more"):
         write(tmp_path, ranks=2)
     assert load_trace_set(tmp_path).nranks == 4
     write(tmp_path, ranks=2, replace=True)
@@ -124,7 +122,7 @@ def test_set_is_replaced_only_on_request_and_completely(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirectoryError, match="is not a folder"):
+    with pytest.raises(OutputExists, match="is not a folder"):
         write(tmp_path / "file")
 
 
