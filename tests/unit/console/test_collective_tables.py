@@ -124,6 +124,25 @@ def test_tables_take_no_more_than_the_width(width: int) -> None:
             assert names[:9] == whole or (names[:5] == first and width < 120)
 
 
+def test_pipes_have_the_references_that_the_readme_explains() -> None:
+    rows = [
+        replace(
+            row,
+            size_bytes=2**27,
+            time_ns=176_903_000,
+            bound_ns=85_414_000,
+            alone_ns=85_414_000,
+            generator_bound=1,
+        )
+        for row in summary().rows[:1]
+    ]
+    text = render_table(
+        replace(summary(), rows=tuple(rows), generator_bound=1), width=120
+    )
+    (names,) = (line.split() for line in text.splitlines() if "#wrong" in line)
+    assert {"redop", "bound", "%alone", "simulated", "dev", "retx"} <= {*names}
+
+
 @pytest.mark.parametrize(
     ("deviation", "text"),
     [
