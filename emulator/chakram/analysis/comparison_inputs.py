@@ -44,7 +44,7 @@ from chakram.analysis.run_causes import paths_of, surroundings_of
 from chakram.analysis.slower_links import Fastest, Pair
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.summary_document import check_run_document
-from chakram.formats.astra_sim import COLLECTIVE_NODE, is_flow_file, read_log
+from chakram.formats.astra_sim import COLLECTIVE_NODE, is_flow_file, is_log, read_log
 from chakram.formats.nccl_tests import NcclTest, read_nccl_json, read_nccl_text
 from chakram.formats.ns3 import read_flow_times
 from chakram.formats.param import Replayed, read_replayed
@@ -100,6 +100,13 @@ def read_side(path: Path) -> Side:
         return _of_flows(data, str(path))
     if b"algbw" in data and b"busbw" in data:
         return _of_test(read_nccl_text(data, str(path)), str(path))
+    if not is_log(data):
+        raise ResultsError(
+            str(path),
+            "is no result that can be compared",
+            "name a run directory, output of `run --json`, nccl-tests or ns-3, or "
+            "console.txt or log.log of ASTRA-sim",
+        )
     return _of_log(data, str(path))
 
 

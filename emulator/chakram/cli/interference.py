@@ -11,7 +11,7 @@ import typer
 
 from chakram.cli.common.options import Json, json_text
 from chakram.cli.common.outcome import print_table
-from chakram.foundation.errors import ConfigError, RunDirectoryError
+from chakram.foundation.errors import ConfigError, DamagedRun
 from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.units import about_size, format_time
 
@@ -67,11 +67,9 @@ def interference(
         results = open_run(path)
         jobs = {record.job for record in results.ranks(whole=True)}
         if not jobs and results.incomplete:
-            raise RunDirectoryError(
-                str(path), "has no complete iteration", results.incomplete
-            )
+            raise DamagedRun(str(path), "has no complete iteration", results.incomplete)
         if len(jobs) != 1:
-            raise RunDirectoryError(
+            raise DamagedRun(
                 str(path),
                 f"is a run of {len(jobs)} jobs",
                 "run a job alone with `chakram run --alone JOB`",
@@ -169,8 +167,8 @@ def _notes(found: Sequence[JobInterference]) -> list[str]:
             )
         if job.overlap < LEAST_OVERLAP:
             notes.append(
-                f"job {job.job}: other jobs ran for only {job.overlap:.0%} of its "
-                "time; repeat: until_others_end keeps them running"
+                f"job {job.job}: other jobs ran for only {100 * job.overlap:.0f} % of "
+                "its time; repeat: until_others_end keeps them running"
             )
     return notes
 
@@ -190,7 +188,8 @@ def _print(found: Sequence[JobInterference], notes: Sequence[str]) -> None:
     for name in ("size", "alone", "together", "factor", "p99 factor", "n"):
         table.add_column(name, justify="right", no_wrap=True)
     for job in found:
-        what = f"job {job.job}: iteration, {job.overlap:.0%} of it with other jobs"
+        share = f"{100 * job.overlap:.0f} %"
+        what = f"job {job.job}: iteration, {share} of it with other jobs"
         table.add_row(what, "", *_cells(job.factor, is_bound=bool(job.bound)))
         for each in job.collectives:
             table.add_row(

@@ -272,8 +272,13 @@ def load_experiment(
             path, line, problem and hint.
     """
     path = Path(path)
+    document = documents.read_document(path)
+    if "base" in document.data and "jobs" not in document.data:
+        raise ConfigError(
+            str(path), "is a suite of experiments", "run it with chakram sweep"
+        )
     return _experiment(
-        documents.read_document(path),
+        document,
         source=str(path),
         path=path,
         overrides=overrides,

@@ -152,6 +152,11 @@ def load_suite(path: Path) -> Plan:
     Raises:
         ConfigError: If the suite or the experiment of a cell is invalid.
     """
+    keys = read_document(path).data
+    if "jobs" in keys and "base" not in keys:
+        raise ConfigError(
+            str(path), "is an experiment", "write a suite with it as base"
+        )
     suite = read_model(path, Suite)
     base = suite.base if suite.base.is_absolute() else path.parent / suite.base
     document = read_document(base)

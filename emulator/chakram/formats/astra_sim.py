@@ -145,6 +145,12 @@ class ComparedTimes(NamedTuple):
         return self.own_ns / self.other_ns - 1 if self.other_ns else None
 
 
+def is_log(data: bytes) -> bool:
+    """Return whether a file has an entry of an ASTRA-sim console file or log."""
+    text = data.decode("utf-8", errors="replace")
+    return any(each.search(text) for each in (_FINISHED, _EVENT, _STUCK))
+
+
 def is_flow_file(data: bytes) -> bool:
     """Return whether a file looks like a ``fct.txt`` rather than a log."""
     return len(data.partition(b"\n")[0].split()) == len(Flow._fields) + 3

@@ -25,6 +25,7 @@ The tree::
     │   ├── FabricError
     │   ├── PortInUse
     │   └── RunDirectoryError
+    │       └── DamagedRun        (2: files of a run directory are damaged)
     ├── PeerError                 (4: the peer violated the protocol)
     │   └── PacketError
     ├── AgentError                (4: an agent refused, died or is unreachable)
@@ -162,6 +163,12 @@ class PortInUse(EnvironmentProblem):
 
 class RunDirectoryError(EnvironmentProblem):
     """The run directory cannot be written or read."""
+
+
+class DamagedRun(RunDirectoryError):
+    """Files of a run directory are damaged, or lack what the command needs."""
+
+    exit_code = 2
 
 
 class PeerError(ChakramError):

@@ -23,7 +23,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from chakram.analysis.run_causes import why_of
 from chakram.collectives.ops import CollectiveOp
-from chakram.foundation.errors import InputError, RunDirectoryError
+from chakram.foundation.errors import DamagedRun, InputError
 from chakram.metrics.catalog import COUNTER, HISTOGRAM, METRICS, Metric
 from chakram.metrics.exporter import BOUNDS
 from chakram.metrics.live_rows import LiveRows
@@ -150,7 +150,7 @@ def _begun_ns(results: RunResults) -> int:
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1e9)
     except ValueError:
-        raise RunDirectoryError(
+        raise DamagedRun(
             str(results.path), f"run.json: started_at is not a time: {text!r}"
         ) from None
 
@@ -262,7 +262,7 @@ class _Replay:
             read: Any = text_string_to_metric_families
             families = list(read(text))
         except (OSError, ValueError) as error:
-            raise RunDirectoryError(
+            raise DamagedRun(
                 str(path), f"is not in the text format of metrics: {error}", "remove it"
             ) from error
         places = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.errors import DamagedRun, RunDirectoryError
 from chakram.foundation.field_bounds import check_fields
 from chakram.plan.port_plan import PortPlan
 from chakram.run_directory.document_reader import (
@@ -116,6 +116,6 @@ def read_plan(path: Path) -> PlanDocument | None:
             why = f"it lacks {place!r}"
         elif place:
             why = f"{place!r}: {why}"
-        raise RunDirectoryError(
+        raise DamagedRun(
             str(path), f"is damaged: {why}", "copy the run directory again"
         ) from error

@@ -15,7 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.fabric.fabric_traits import FABRIC_TRAITS
-from chakram.foundation.errors import InputError, NoRunDirectory, RunDirectoryError
+from chakram.foundation.errors import (
+    DamagedRun,
+    InputError,
+    NoRunDirectory,
+    RunDirectoryError,
+)
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.records import run_records
 from chakram.run_directory import table_checks
@@ -99,7 +104,7 @@ class RunResults:
         if plan is not None and not problems:
             problems += table_checks.check_references(table, name, plan)
         if problems:
-            raise RunDirectoryError(
+            raise DamagedRun(
                 str(self.path / f"{name}.parquet"),
                 problems[0],
                 "copy the run directory again; `chakram validate` lists all problems",
@@ -149,8 +154,10 @@ class RunResults:
         return table
 
     def _unreadable(self, name: str, why: str) -> RunDirectoryError:
-        return RunDirectoryError(
-            str(self.path), f"table {name!r} cannot be read: {why}"
+        return DamagedRun(
+            str(self.path),
+            f"table {name!r} cannot be read: {why.rstrip('.')}",
+            "copy the run directory again; `chakram validate` lists all problems",
         )
 
     def columns(self, name: str) -> frozenset[str]:
@@ -353,7 +360,7 @@ class RunResults:
     def _ports(self, ends: pa.Table) -> dict[int, dict[str, Any]]:
         """Return the ports by number. If *ends* has rows, ``plan.json`` must exist."""
         if ends.num_rows and self.plan() is None:
-            raise RunDirectoryError(
+            raise DamagedRun(
                 str(self.path / PLAN),
                 "is missing",
                 "copy the run directory again",
@@ -370,7 +377,7 @@ class RunResults:
             yield
         except (LookupError, TypeError, ValueError, pa.ArrowException) as error:
             tables = " or ".join(f"{name}.parquet" for name in names)
-            raise RunDirectoryError(
+            raise DamagedRun(
                 str(self.path),
                 f"{tables} has unexpected contents: {error}",
                 "copy the run directory again",

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from chakram.formats import ns3
-from chakram.foundation.errors import ResultsError, RunDirectoryError
+from chakram.foundation.errors import DamagedRun, ResultsError
 
 if TYPE_CHECKING:
     from chakram.run_directory.reader import RunResults
@@ -212,7 +212,7 @@ def _samples(results: RunResults, name: str) -> tuple[list[dict[str, Any]], int]
         )
     ports = pc.unique(table["port"].cast(pa.string())).to_pylist()
     if unknown := sorted({*ports} - {*_places(results)}):
-        raise RunDirectoryError(
+        raise DamagedRun(
             str(results.path / "link_samples.parquet"),
             f"names port {unknown[0]!r}, which the fabric does not have",
             "copy the run directory again",

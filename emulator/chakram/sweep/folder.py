@@ -29,7 +29,7 @@ from pydantic import TypeAdapter
 from chakram.config.suite import Cell, Plan, Suite
 from chakram.console.summary_document import check_run_document
 from chakram.foundation.bounded_reading import parse_json
-from chakram.foundation.errors import ResultsError, RunDirectoryError
+from chakram.foundation.errors import DamagedRun, ResultsError, RunDirectoryError
 from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.platform_support import module_or_none
 from chakram.sweep.suite_file import SUITE
@@ -177,7 +177,7 @@ def read_sweep(folder: Path) -> Sweep:
             str(path), f"cannot be read: {error.strerror}"
         ) from error
     except (ValueError, TypeError, KeyError, ResultsError) as error:
-        raise RunDirectoryError(
+        raise DamagedRun(
             str(path), "is damaged: a sweep did not write it like this",
             "run the same command again to replace it",
         ) from error  # fmt: skip

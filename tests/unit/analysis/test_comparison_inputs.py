@@ -250,6 +250,14 @@ def test_flows_of_ns3_are_times_of_their_ports(tmp_path: Path) -> None:
     assert all(each.error_ns == 0 for each in side.times.values())
 
 
+@pytest.mark.parametrize("text", ["", "version: 1\nname: first\n", "\0\xff"])
+def test_files_that_are_no_results_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "first.yaml"
+    path.write_text(text)
+    with pytest.raises(ResultsError, match="is no result that can be compared"):
+        read_side(path)
+
+
 def test_empty_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="contains no run"):
         read_side(tmp_path)

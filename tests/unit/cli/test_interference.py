@@ -59,7 +59,7 @@ def test_jobs_that_share_an_uplink_take_longer(
     table = capsys.readouterr().out
     assert "job a: iteration" in table
     assert "all_to_all direct, 2 ranks" in table
-    assert main(["interference", str(together), str(together)]) == 3
+    assert main(["interference", str(together), str(together)]) == 2
     assert "is a run of 2 jobs" in capsys.readouterr().err
 
 

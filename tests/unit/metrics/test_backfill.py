@@ -251,7 +251,7 @@ def test_a_file_is_written_once(
     assert document["written"] == [str(out / "run.om")]
     text = (out / "run.om").read_text(encoding="utf-8")
     assert text.endswith("\n# EOF\n")
-    assert main(arguments) == 3
+    assert main(arguments) == 2
     assert "--force" in capsys.readouterr().err
 
 

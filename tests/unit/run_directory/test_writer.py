@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from chakram.console.summary_document import summary_document
-from chakram.foundation.errors import PeerError, RunDirectoryError
+from chakram.foundation.errors import DamagedRun, PeerError, RunDirectoryError
 from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.records.row_layout import (
@@ -216,8 +216,9 @@ def test_a_damaged_table_is_refused_with_its_name(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.finish(ended=STARTED)
     (directory.path / "flows.parquet").write_bytes(b"no parquet")
-    with pytest.raises(RunDirectoryError, match="table 'flows' cannot be read"):
+    with pytest.raises(DamagedRun, match="table 'flows' cannot be read") as refused:
         open_run(directory.path).table("flows")
+    assert refused.value.exit_code == 2
 
 
 def test_a_column_name_that_is_no_text_is_refused(tmp_path: Path) -> None:

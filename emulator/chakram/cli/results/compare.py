@@ -241,10 +241,11 @@ def diff(
         for key, (old, new) in differing.items()
     ]
     width = options.output_width(wide=wide)
-    each = 1000 if width is None else max(12, (width - 4) // 3)
-    cells = [tuple(_shortened(cell, each) for cell in row) for row in rows]
     names = ("setting", "A", "B")
-    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    while width is not None and sum(widths) > max(36, width - 4):
+        widths[widths.index(max(widths))] -= 1
+    cells = [tuple(map(_shortened, row, widths)) for row in rows]
     print(f"# A  {first}\n# B  {second}")
     options.print_columns(
         [

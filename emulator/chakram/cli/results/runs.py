@@ -22,7 +22,7 @@ _HEADINGS = (
     "status",
     "ranks",
     "iterations",
-    "time",
+    "p50 time",
     "busbw (GB/s)",
     "resent %",
     "directory",

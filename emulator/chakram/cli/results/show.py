@@ -13,7 +13,7 @@ from chakram.cli.common.arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, Wide, print_json
 from chakram.cli.common.outcome import print_results
 from chakram.cli.preflight import show_preflight
-from chakram.foundation.errors import RunDirectoryError
+from chakram.foundation.errors import DamagedRun
 
 
 def show(
@@ -59,7 +59,7 @@ def show(
     if queue_pairs or ports:
         table = results.queue_pair_metrics() if queue_pairs else results.port_metrics()
         if not table.num_columns:
-            raise RunDirectoryError(
+            raise DamagedRun(
                 str(directory),
                 "has no table of its queue pairs",
                 "queue_pair_ends.parquet is missing"

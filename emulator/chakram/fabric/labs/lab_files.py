@@ -24,7 +24,7 @@ from pathlib import Path
 
 from chakram.fabric.labs.lab_spec import LabState, check_lab_name, decode_state
 from chakram.fabric.process_control import is_alive, process_start_ticks
-from chakram.foundation.errors import FabricError
+from chakram.foundation.errors import ConfigError, FabricError
 
 CONTROLLER = "controller"
 """Role of the process that controls a run. A lab with such a process is in use."""
@@ -117,7 +117,7 @@ def lab_directory(lab: str, root: Path | None = None) -> Path:
     """Return the directory of a lab.
 
     Raises:
-        FabricError: If *lab* is not a valid lab name.
+        ConfigError: If *lab* is not a valid lab name.
     """
     check_lab_name(lab)
     return (root or state_root()) / lab
@@ -133,7 +133,7 @@ def lab_names(root: Path | None = None) -> list[str]:
     names: list[str] = []
     with suppress(FileNotFoundError):
         for path in (root or state_root()).iterdir():
-            with suppress(FabricError):
+            with suppress(ConfigError):
                 check_lab_name(path.name)
                 if path.is_dir():
                     names.append(path.name)

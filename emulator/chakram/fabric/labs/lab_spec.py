@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args, get_origin
 
-from chakram.foundation.errors import FabricError
+from chakram.foundation.errors import ConfigError, FabricError
 from chakram.foundation.field_bounds import Declared, declared, declared_fields
 from chakram.foundation.ip_addresses import FAMILIES
 from chakram.switch.profiles import Profile
@@ -50,10 +50,10 @@ def check_lab_name(name: str) -> None:
     """Check that a lab name can be part of a file name and of a host name.
 
     Raises:
-        FabricError: If *name* is not 1 to 32 lower-case letters, digits or dashes.
+        ConfigError: If *name* is not 1 to 32 lower-case letters, digits or dashes.
     """
     if not _LAB_NAME.match(name):
-        raise FabricError(
+        raise ConfigError(
             f"lab {name!r}",
             "a lab's name has 1 to 32 lower-case letters, digits and dashes"
             " and does not begin with a dash",

@@ -13,6 +13,7 @@ from chakram import simulate
 from chakram.cli import main
 from chakram.run_directory.reader import RunResults
 from tests.run_directories import STARTED
+from tests.support import REPO_ROOT
 from tests.unit.cli.results.test_runs import make_run
 
 EXPERIMENT = {
@@ -117,6 +118,26 @@ def test_the_same_run_has_no_difference(
     assert "\n# collectives" not in capsys.readouterr().out
     assert main(["compare", str(a.path), str(b.path), "--all"]) == 0
     assert "# collectives by size: 0 of 2 differ" in capsys.readouterr().out
+
+
+def test_diff_abridges_only_what_does_not_fit(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    text = (REPO_ROOT / "configs" / "quickstart-small.yaml").read_text()
+    fault = "kind: degrade, link: h3-leaf0, rate: 10Mbit"
+    files[0].write_text(text)
+    files[1].write_text(f"{text}\nfaults: {{links: [{{{fault}}}]}}\n")
+    assert main(["diff", *map(str, files)]) == 0
+    assert "kind degrade, link h3-leaf0, direction both" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["diff", *map(str, files)]) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "faults" in line)
+    assert ".." in row
+    assert len(row) <= 60
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])
@@ -260,7 +281,7 @@ def test_what_cannot_be_compared_is_told(
     for path, message in (
         (empty, "contains no run (name a run directory"),
         (tmp_path / "gone", "cannot be read: No such file"),
-        (text, "has no line about the end of a rank"),
+        (text, "is no result that can be compared"),
         (broken, "is not valid JSON"),
     ):
         assert main(["compare", str(path), str(path)]) == 2

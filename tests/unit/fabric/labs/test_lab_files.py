@@ -26,7 +26,7 @@ from chakram.fabric.labs.lab_files import (
 )
 from chakram.fabric.labs.netns_mounts import end_processes, remove_leftovers
 from chakram.fabric.process_control import is_alive, process_start_ticks
-from chakram.foundation.errors import FabricError
+from chakram.foundation.errors import ConfigError, FabricError
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_labs_are_directories_with_valid_names(root: Path) -> None:
     with locked(root):
         assert lab_names(root) == ["a", "b"]
     assert lab_names(root / "missing") == []
-    with pytest.raises(FabricError, match="a lab's name"):
+    with pytest.raises(ConfigError, match="a lab's name"):
         lab_directory("../a")
 
 
