@@ -189,7 +189,7 @@ def test_an_experiment_is_simulated_first(
     capsys.readouterr()
     # Nothing is replaced unasked, and nothing of a run can be changed.
     refused = ["export", "p2p", str(first.path), "--out", str(tmp_path)]
-    assert main(refused) == 3
+    assert main(refused) == 2
     assert "p2p.csv: exists already" in capsys.readouterr().err
     assert main([*refused, "--force", "--set", "seed=2"]) == 2
     assert "is a run directory" in capsys.readouterr().err

@@ -38,7 +38,7 @@ def copy_files(files: Mapping[Path, Path], *, force: bool) -> list[str]:
         force: Replace existing files.
 
     Raises:
-        RunDirectoryError: If a target already exists, in which case nothing is written,
+        OutputExists: If a target already exists, in which case nothing is written,
             or if it cannot be written.
     """
     for target in files:
