@@ -41,6 +41,9 @@ for _ in range(4):
     there = make()
 print(max(sizes) - sizes[0])
 assert all(each == bytes(400) for each in there)
+first = mib("AnonHugePages")
+arrays = [bytearray(b"1" * 2**16) for _ in range({OBJECTS_MIB} * 16)]
+print(mib("AnonHugePages") - first)
 """
 
 
@@ -61,10 +64,11 @@ def lines_of(script: str, **environment: str) -> list[str]:
     not KINDS.exists() or "[never]" in KINDS.read_text(),
     reason="this kernel gives nobody huge pages",
 )
-def test_objects_live_in_huge_pages_and_freed_memory_is_reused() -> None:
-    huge_mib, grown_mib = map(int, lines_of(SCRIPT))
+def test_memory_is_in_huge_pages_and_freed_memory_is_reused() -> None:
+    huge_mib, grown_mib, arrays_mib = map(int, lines_of(SCRIPT))
     assert huge_mib >= OBJECTS_MIB // 2
     assert grown_mib <= OBJECTS_MIB // 8
+    assert arrays_mib >= OBJECTS_MIB // 2
 
 
 def test_huge_pages_change_nothing_uncompiled() -> None:

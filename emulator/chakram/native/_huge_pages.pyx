@@ -3,20 +3,26 @@
 
 Python maps its arenas of 1 MiB one by one, so none of them can hold a huge page. The
 arenas here are parts of larger regions that start at a huge-page boundary. Freed arenas
-are kept for reuse: simulations end with their process.
+are kept for reuse: simulations end with their process. The heap of glibc's malloc grows
+with these regions.
 
-Source: Python's C API, "Customize pymalloc Arena Allocator"; madvise(2).
+Source: Python's C API, "Customize pymalloc Arena Allocator"; madvise(2); mallopt(3).
 """
 
 cdef extern from * nogil:
     """
     #include <sys/mman.h>
+    #ifdef __GLIBC__
+    #include <malloc.h>
+    #include <unistd.h>
+    #endif
 
     #ifdef MADV_HUGEPAGE
     #define CHAKRAM_ARENA ((size_t) 1 << 20)
     #define CHAKRAM_PAGE ((size_t) 2 << 20)
     #define CHAKRAM_REGION ((size_t) 64 << 20)
     #define CHAKRAM_REGIONS 8192
+    #define CHAKRAM_HEAP ((size_t) 128 << 20)
 
     /* All callers of the allocator hold the GIL. */
     static PyObjectArenaAllocator chakram_usual;
@@ -24,6 +30,23 @@ cdef extern from * nogil:
     static int chakram_count;
     static char *chakram_next, *chakram_end;
     static void **chakram_free;  /* linked list: the first bytes point to the next */
+
+    /* Large lists and arrays come from malloc. Make sure that its heap has free space,
+       which it keeps and which can use huge pages. */
+    static void chakram_extend_heap(void) {
+    #ifdef __GLIBC__
+        char *taken, *first, *end;
+        mallopt(M_TRIM_THRESHOLD, CHAKRAM_HEAP);
+        mallopt(M_TOP_PAD, CHAKRAM_HEAP);
+        mallopt(M_MMAP_THRESHOLD, CHAKRAM_HEAP / 4);
+        taken = malloc(CHAKRAM_HEAP / 8);
+        end = sbrk(0);
+        first = (char *) (((size_t) taken + CHAKRAM_PAGE - 1) & -CHAKRAM_PAGE);
+        if (taken && first < end)
+            madvise(first, end - first, MADV_HUGEPAGE);
+        free(taken);
+    #endif
+    }
 
     static int chakram_grow(void) {
         size_t length = CHAKRAM_REGION + CHAKRAM_PAGE;
@@ -42,6 +65,7 @@ cdef extern from * nogil:
         madvise(first, CHAKRAM_REGION, MADV_HUGEPAGE);  /* may fail: small pages then */
         chakram_regions[chakram_count++] = chakram_next = first;
         chakram_end = first + CHAKRAM_REGION;
+        chakram_extend_heap();
         return 1;
     }
 

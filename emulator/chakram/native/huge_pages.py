@@ -12,10 +12,10 @@ __all__ = ["use_huge_pages"]
 
 
 def use_huge_pages() -> bool:
-    """Allocate new Python objects in huge pages where the kernel allows it.
+    """Allocate new objects and arrays in huge pages where the kernel allows it.
 
     This allocator costs up to 2 MiB and stays in use for the life of the process. It
-    changes nothing else.
+    changes nothing else. Without glibc, arrays remain in small pages.
 
     Returns:
         Whether the allocator is in use. False if it is not compiled.

@@ -434,7 +434,10 @@ class Endpoint:
     def finished(self) -> bool:
         """Return whether all ranks except background ones have finished."""
         replays = self._awaited
-        while self._finished < len(replays) and replays[self._finished].finished():
+        while self._finished < len(replays):
+            replay = replays[self._finished]
+            if not replay.finished():
+                break
             self._finished += 1
         return self._finished == len(replays)
 

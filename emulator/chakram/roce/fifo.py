@@ -43,6 +43,10 @@ class Fifo:
         """Return the first object, which must exist."""
         return self._items[self._first]
 
+    def fetch_first(self, lines: int) -> None:
+        """Prefetch *lines* cache lines of the first object."""
+        prefetch_item(self._items, self._first, lines)
+
     def fetch_second(self, lines: int) -> None:
         """Prefetch *lines* cache lines of the second object."""
         prefetch_item(self._items, (self._first + 1) & self._mask, lines)

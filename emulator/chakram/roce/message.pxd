@@ -1,5 +1,6 @@
 cimport cython
 
+from chakram.native.prefetch_lines cimport prefetch
 from chakram.roce.events cimport MessageParts, SendCompleted
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from chakram.native.prefetch import prefetch
 from chakram.roce.events import MessageParts, SendCompleted
 
 __all__ = ["Message"]
@@ -98,6 +99,7 @@ class Message(MessageParts):
         rate_bps = self.rate_at_start_bps
         # Set fields directly. Compiled code would convert arguments to Python objects.
         event = SendCompleted.__new__(SendCompleted)
+        prefetch(self.context, 2)
         event.context = self.context
         event.message_id = self.message_id
         event.size_bytes = self.size_bytes

@@ -40,7 +40,9 @@ cdef class PortEngine:
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
-    cdef void prefetch_path(self, long long qpn) noexcept
+    @cython.locals(queue_pair=QueuePair)
+    cdef void foresee_packet(self, int stage, long long qpn, bint is_data) noexcept
+    cdef void foresee_send(self, int stage) noexcept
     cpdef bint has_news(self) except -1
     cpdef bint set_not_ready(self, object qpn, long long psn, long long now_ns,
                             int ce=*) except -1

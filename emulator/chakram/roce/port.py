@@ -331,9 +331,27 @@ class PortEngine:
         packets = burst.count - first if count is None else count
         self._receiver.receive_burst(burst, now_ns, first, packets, ce)
 
-    def prefetch_path(self, qpn: int) -> None:
-        """Prefetch a queue pair for which a packet will arrive soon."""
-        self._queue_pairs.prefetch_path(qpn)
+    def foresee_packet(self, stage: int, qpn: int, is_data: bool) -> None:
+        """Prefetch a queue pair for which a packet will arrive soon, in stages 0 to 3.
+
+        The memory of a stage must be in the cache before the next stage.
+        """
+        if stage < 2:
+            self._queue_pairs.foresee(stage, qpn)
+            return
+        queue_pair = self._queue_pairs.find(qpn)
+        if queue_pair is None:
+            return
+        if stage == 3:
+            queue_pair.requester.queue.fetch_oldest()
+        elif is_data:
+            queue_pair.fetch_receiver()
+        else:
+            queue_pair.fetch_sender()
+
+    def foresee_send(self, stage: int) -> None:
+        """Prefetch the queue pair that will probably send next, in stages 0 to 2."""
+        self._scheduler.foresee_send(stage)
 
     def has_news(self) -> bool:
         """Return whether the port needs a call before its wakeup time.

@@ -1,6 +1,6 @@
 cimport cython
 
-from chakram.native.prefetch_lines cimport prefetch_item
+from chakram.native.prefetch_lines cimport prefetch_item, prefetch_place
 from chakram.roce.queue_pair cimport QueuePair
 
 cdef int _FIRST_BITS
@@ -17,7 +17,7 @@ cdef class QueuePairs:
     cpdef object add(self, QueuePair queue_pair)
     @cython.locals(place="Py_ssize_t", queue_pair=QueuePair)
     cpdef QueuePair find(self, long long qpn)
-    cdef void prefetch_path(self, long long qpn) noexcept
+    cdef void foresee(self, int stage, long long qpn) noexcept
     @cython.locals(queue_pair=QueuePair)
     cpdef QueuePair of(self, long long qpn)
     cpdef tuple all(self)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.native.prefetch import prefetch_item
+from chakram.native.prefetch import prefetch_item, prefetch_place
 
 if TYPE_CHECKING:
     from chakram.roce.queue_pair import QueuePair
@@ -64,9 +64,12 @@ class QueuePairs:
             queue_pair = self._places[place]
         return queue_pair
 
-    def prefetch_path(self, qpn: int) -> None:
-        """Prefetch the queue pair that ``find`` will probably return for *qpn*."""
-        prefetch_item(self._places, self._first_place(qpn), 6)
+    def foresee(self, stage: int, qpn: int) -> None:
+        """Prefetch the place of a QPN (stage 0), or probably its queue pair (1)."""
+        if stage == 0:
+            prefetch_place(self._places, self._first_place(qpn))
+        else:
+            prefetch_item(self._places, self._first_place(qpn), 6)
 
     def of(self, qpn: int) -> QueuePair:
         """Return the queue pair *qpn*.

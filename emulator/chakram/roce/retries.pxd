@@ -8,6 +8,7 @@ cdef int _FOR_NAK
 cdef int _FOR_TIMEOUT
 
 
+@cython.final
 cdef class Retries:
     cdef Backoff _backoff
     cdef long long _count

@@ -50,6 +50,8 @@ cdef class Scheduler:
     cdef object _answer(self, QueuePair queue_pair, bint is_busy, long long now_ns)
     @cython.locals(burst=Burst, queue_pair=QueuePair)
     cpdef Burst peek_burst(self, long long now_ns)
+    @cython.locals(queue_pair=QueuePair, ring=Fifo)
+    cdef void foresee_send(self, int stage) noexcept
     @cython.locals(queue_pair=QueuePair)
     cdef bint _has_short_data(self) except -1
     @cython.locals(burst=Burst, queue_pair=QueuePair)

@@ -218,6 +218,20 @@ class Scheduler:
             queue_pair.is_answering = False
         return self._peek_data(now_ns)
 
+    def foresee_send(self, stage: int) -> None:
+        """Prefetch for the next data burst: see `PortEngine.foresee_send`."""
+        ring = self._turns.ring
+        if ring.count == 0:
+            return
+        if stage == 0:
+            ring.fetch_first(6)
+            return
+        queue_pair: QueuePair = ring.first()
+        if stage == 1:
+            queue_pair.fetch_sender()
+        else:
+            queue_pair.requester.queue.fetch_oldest()
+
     def _has_short_data(self) -> bool:
         """Return whether the data to send next ends with a short packet."""
         if self._turns.ring.count == 0:

@@ -1,5 +1,6 @@
 cimport cython
 
+from chakram.native.prefetch_lines cimport prefetch
 from chakram.roce.burst cimport Burst
 from chakram.roce.message cimport Message
 
@@ -41,6 +42,7 @@ cdef class SendQueue:
     cpdef long long leap(self, long long sequence) except -1
     @cython.locals(message=Message)
     cpdef Message take_done(self, long long acknowledged)
+    cdef void fetch_oldest(self) noexcept
     @cython.locals(first=Message, inside="long long")
     cpdef long long bytes_before(self, long long acknowledged) except? -1
     cdef object _find_sending(self)

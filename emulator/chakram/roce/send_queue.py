@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.native.prefetch import prefetch
 from chakram.roce.constants import LARGEST_SEND_BYTES, MAX_MESSAGE_BYTES, NO_IMMEDIATE
 from chakram.roce.message import Message
 
@@ -240,6 +241,10 @@ class SendQueue:
                 del self._behind[: self._head]
                 self._head = 0
         return message
+
+    def fetch_oldest(self) -> None:
+        """Prefetch the first message, if there is one."""
+        prefetch(self._oldest, 5)
 
     def bytes_before(self, acknowledged: int) -> int:
         """Return the total payload before *acknowledged*, in the first message."""

@@ -5,6 +5,7 @@ from chakram.roce.queue_pair cimport QueuePair
 from chakram.roce.send_order cimport SendOrder
 
 
+@cython.final
 cdef class Turns:
     cdef readonly Fifo ring
     cdef long long _turn

@@ -4,6 +4,7 @@ cdef long long _NEVER
 cdef int _FIRST_ROOM
 
 
+@cython.final
 cdef class Timers:
     cdef long long[::1] _heap
     cdef Py_ssize_t _count
@@ -16,6 +17,6 @@ cdef class Timers:
         end="Py_ssize_t", time_ns="long long", qpn="long long", place="Py_ssize_t",
         below="Py_ssize_t", other="Py_ssize_t", below_ns="long long",
     )
-    cpdef object drop_first(self)
+    cpdef void drop_first(self) noexcept
     @cython.locals(at="Py_ssize_t", old="long long[::1]")
     cdef object _grow(self)

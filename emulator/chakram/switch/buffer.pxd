@@ -18,6 +18,7 @@ cdef class Pool:
     cdef bint _shares_headroom
 
 
+@cython.final
 cdef class Account:
     cdef readonly Pool pool
     cdef readonly long long used_bytes
@@ -33,17 +34,17 @@ cdef class Account:
     cdef long long _xon_offset_bytes
 
     @cython.locals(free_bytes="long long", shift=int)
-    cpdef long long threshold_bytes(self) except? -1
+    cpdef long long threshold_bytes(self) noexcept
     @cython.locals(shared_bytes="long long")
-    cpdef long long shared_bytes(self) except? -1
+    cpdef long long shared_bytes(self) noexcept
     @cython.locals(after="long long", more="long long", pool=Pool)
-    cpdef int room_for(self, long long size_bytes) except? -1
+    cpdef int room_for(self, long long size_bytes) noexcept
     @cython.locals(shared_bytes="long long", pool=Pool)
-    cpdef charge(self, long long size_bytes, int room)
+    cpdef void charge(self, long long size_bytes, int room) noexcept
     @cython.locals(
         shared_bytes="long long", rest="long long", freed="long long", pool=Pool
     )
-    cpdef release(self, long long size_bytes)
-    cpdef bint wants_pause(self) except -1
+    cpdef void release(self, long long size_bytes) noexcept
+    cpdef bint wants_pause(self) noexcept
     @cython.locals(shared_bytes="long long", limit_bytes="long long")
-    cpdef bint allows_resume(self) except -1
+    cpdef bint allows_resume(self) noexcept

@@ -47,7 +47,7 @@ _PORT_MASK = 0xFFFF_FFFF
 
 def doubled(old: array[int]) -> array[int]:
     """Return a copy of *old* with twice its length."""
-    new = array("q", bytes(2 * 8 * len(old)))
+    new = array("q", [0]) * (2 * len(old))
     memoryview(new)[: len(old)] = memoryview(old)
     return new
 

@@ -17,7 +17,7 @@ cdef class Packets:
     cpdef long long capacity(self) except? -1
     @cython.locals(slot="long long", field=int)
     cpdef long long take(self) except? -1
-    cpdef release_bytes(self, long long slot)
+    cpdef void release_bytes(self, long long slot) noexcept
     cpdef long long get(self, long long slot, int field) except? -1
     cpdef put(self, long long slot, int field, long long value)
     @cython.locals(

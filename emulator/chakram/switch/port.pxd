@@ -30,6 +30,7 @@ cdef long long _QUANTUM_BYTES
 
 
 # Ordered by use: fields that every packet uses come first.
+@cython.final
 cdef class Port:
     cdef readonly int number
     cdef readonly int peer
@@ -86,21 +87,23 @@ cdef class Port:
     cdef long long restored[8]
 
     @cython.locals(tail="long long")
-    cpdef push(self, int klass, long long slot, long long size_bytes)
+    cpdef void push(
+        self, int klass, long long slot, long long size_bytes
+    ) noexcept
     @cython.locals(slot="long long", size_bytes="long long", after="long long")
-    cpdef long long pop(self, int klass) except? -1
+    cpdef long long pop(self, int klass) noexcept
     @cython.locals(cells="long long")
-    cpdef long long occupied(self, long long size_bytes) except? -1
-    cpdef int ready(self) except? -1
+    cpdef long long occupied(self, long long size_bytes) noexcept
+    cpdef int ready(self) noexcept
     @cython.locals(ready=int, strict=int, klass=int, size_bytes="long long")
-    cpdef int pick(self) except? -1
+    cpdef int pick(self) noexcept
     @cython.locals(rate_bps="long long", work="long long")
-    cpdef long long occupy(self, long long size_bytes, long long now_ns) except? -1
-    cpdef long long sent_ns(self) except? -1
-    cpdef long long paused_so_far(self, int klass, long long now_ns) except? -1
-    cpdef bint pauses(self) except -1
+    cpdef long long occupy(self, long long size_bytes, long long now_ns) noexcept
+    cpdef long long sent_ns(self) noexcept
+    cpdef long long paused_so_far(self, int klass, long long now_ns) noexcept
+    cpdef bint pauses(self) noexcept
     cpdef int class_of(self, int dscp) except? -1
-    cpdef bint is_paused(self, int klass) except -1
+    cpdef bint is_paused(self, int klass) noexcept
     @cython.locals(klass=int, paused_ns="long long", peak_bytes="long long")
     cpdef list sampled(self, long long now_ns)
     cpdef pause_class(self, int klass, long long until_ns, long long now_ns)

@@ -300,11 +300,11 @@ class Topology:
         here = distance.get(node)
         if here is None:
             return ()
-        return tuple(
-            link.end_at(node)
+        ends = [
+            (link.a, link.b) if link.a.node == node else (link.b, link.a)
             for link in self.links_of(node)
-            if distance.get(link.other_end(node).node) == here - 1
-        )
+        ]
+        return tuple(end for end, far in ends if distance.get(far.node) == here - 1)
 
     def paths(self, src_host: str, dst_host: str) -> list[tuple[Link, ...]]:
         """Return all equal-cost shortest paths between two hosts, as links in order.

@@ -9,6 +9,7 @@ cdef int _WINDOW
 cdef int _WINDOW_ROOM
 
 
+@cython.final
 cdef class Events:
     cdef readonly long long count
     cdef long long _order
@@ -31,12 +32,12 @@ cdef class Events:
     cdef Py_ssize_t _window_at
     cdef Py_ssize_t _window_end
 
-    cpdef long long first_ns(self) except? -1
-    cpdef long long first_order(self) except? -1
-    cpdef long long taken_order(self) except? -1
+    cpdef long long first_ns(self) noexcept
+    cpdef long long first_order(self) noexcept
+    cpdef long long taken_order(self) noexcept
     cpdef add(self, long long time_ns, long long what)
     cpdef add_timer(self, long long time_ns, long long what)
-    cpdef long long next_order(self) except? -1
+    cpdef long long next_order(self) noexcept
     cpdef reserve_orders(self, long long count)
     cpdef add_at(self, long long time_ns, long long order, long long what)
     cdef _insert(self, long long time_ns, long long order, long long what, int run)
@@ -44,9 +45,9 @@ cdef class Events:
         run=int, at="Py_ssize_t", what="long long", first_ns="long long",
         first_order="long long", following=int,
     )
-    cpdef long long take(self) except? -1
+    cpdef long long take(self) noexcept
     @cython.locals(run=int, place="Py_ssize_t")
-    cpdef long long ahead(self, Py_ssize_t distance) except? -2
+    cpdef long long ahead(self, Py_ssize_t distance) noexcept
     @cython.locals(place="Py_ssize_t", at="Py_ssize_t")
     cdef _append(self, int run, long long time_ns, long long order, long long what)
     @cython.locals(
@@ -59,16 +60,16 @@ cdef class Events:
     )
     cdef _keep(self, long long time_ns, long long order, long long what)
     @cython.locals(at="Py_ssize_t")
-    cdef _extend(self)
+    cdef void _extend(self) noexcept
     @cython.locals(at="Py_ssize_t")
-    cdef _move_window(self)
+    cdef void _move_window(self) noexcept
     @cython.locals(place="Py_ssize_t", parent="Py_ssize_t")
     cdef _push(self, long long time_ns, long long order, long long what)
     @cython.locals(
         what="long long", end="Py_ssize_t", time_ns="long long", order="long long",
         at="Py_ssize_t", child="Py_ssize_t", other="Py_ssize_t",
     )
-    cdef long long _pop(self) except? -1
+    cdef long long _pop(self) noexcept
     @cython.locals(
         old="long long[::1]", heap="long long[::1]", count="Py_ssize_t",
         at="Py_ssize_t",

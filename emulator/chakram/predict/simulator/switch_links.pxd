@@ -24,7 +24,6 @@ cdef int FLOW
 cdef int HOP
 cdef int _COUNTERS_LINE
 cdef int _CLASSES_LINE
-cdef int CLASSES
 cdef long long LAST_INSTANT_NS
 cdef long long _YEAR_NS
 cdef int _ARRIVE
@@ -62,8 +61,12 @@ cdef class Wires:
     cdef _forget(self, long long slot)
     cdef _look_at(self, Py_ssize_t number)
     cdef _on_pause(self, Py_ssize_t number, int klass, long long duration_ns)
+    @cython.locals(stage=int)
     cdef void _look_ahead(self) noexcept
-    @cython.locals(number="Py_ssize_t", kind=int, slot="long long", port=Port, klass=int)
+    @cython.locals(
+        number="Py_ssize_t", kind=int, slot="long long", port=Port, klass=int,
+        waiting=int,
+    )
     cdef void _foresee(self, int stage, long long what) noexcept
     @cython.locals(
         packets=Packets, after="long long", klass=int, flow="long long",
@@ -73,6 +76,7 @@ cdef class Wires:
     cdef void _foresee_delivery(
         self, int stage, long long slot, Py_ssize_t number
     ) noexcept
+    cdef void _foresee_own(self, int stage, int kind, Py_ssize_t index) noexcept
     @cython.locals(packets=Packets)
     cdef void _fetch_packet(self, long long slot) noexcept
     cdef void _fetch_counters(self, Py_ssize_t number, int klass) noexcept

@@ -43,7 +43,6 @@ from chakram.switch.packet_slots import (
     WIRE_NS,
 )
 from chakram.switch.port import HEAD
-from chakram.switch.settings import CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,29 +186,38 @@ class Wires:
         An event passes through all stages as its time approaches. Each stage uses
         addresses in data that earlier stages prefetched.
         """
-        self._foresee(0, self._events.ahead(12))
-        self._foresee(1, self._events.ahead(8))
-        self._foresee(2, self._events.ahead(4))
+        for stage in range(6):
+            self._foresee(stage, self._events.ahead(15 - 3 * stage))
 
     def _foresee(self, stage: int, what: int) -> None:
         """Prefetch the data of an event for a stage. Do nothing if the event is -1."""
         kind = what & 7
-        if what < 0 or kind > _FREE:
+        if what < 0:
             return
         number = what >> _KIND_BITS
+        if kind > _FREE:
+            self._foresee_own(stage, kind, number)
+            return
         port = self._ports[number]
         if kind == _FREE:
-            for klass in range(CLASSES):
-                if port.waiting >> klass & 1:
-                    if stage == 0:
-                        self._fetch_counters(number, klass)
-                    elif stage == 1:
-                        self._fetch_packet(port.by_class[klass << 4 | _FIRST])
+            waiting = port.waiting if stage < 2 else 0
+            klass = 0
+            while waiting:
+                if waiting & 1 and stage == 0:
+                    self._fetch_counters(number, klass)
+                elif waiting & 1:
+                    self._fetch_packet(port.by_class[klass << 4 | _FIRST])
+                waiting >>= 1
+                klass += 1
             return
         slot = self._links[number * _LINK_FIELDS + _HEAD]
         if slot < 0 or port.peer < 0:
             return
-        if stage == 0:
+        if stage > 2:
+            port = self._ports[port.peer]
+            if port.is_host:
+                self._foresee_delivery(stage, slot, port.number)
+        elif stage == 0:
             self._fetch_packet(slot)
             self._foresee_delivery(stage, slot, port.peer)
             prefetch_part(self._ports, port.peer, 0, 3)
@@ -241,6 +249,9 @@ class Wires:
 
     def _foresee_delivery(self, stage: int, slot: int, number: int) -> None:
         """Prefetch the data for the delivery of a packet at a host."""
+
+    def _foresee_own(self, stage: int, kind: int, index: int) -> None:
+        """Prefetch the data of an event that ``Wires`` does not use."""
 
     def _fetch_packet(self, slot: int) -> None:
         packets = self._packets

@@ -92,6 +92,8 @@ cdef class VirtualFabric(Wires):
     cdef void _foresee_delivery(
         self, int stage, long long slot, Py_ssize_t number
     ) noexcept
+    @cython.locals(endpoint=Endpoint, engine=PortEngine)
+    cdef void _foresee_own(self, int stage, int kind, Py_ssize_t index) noexcept
     @cython.locals(packets=Packets)
     cdef _tell(self, MessageParts parts, long long slot)
     cdef _forget(self, long long slot)

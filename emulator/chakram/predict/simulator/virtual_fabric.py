@@ -332,7 +332,20 @@ class VirtualFabric(Wires):
             if burst is not None:
                 endpoint = self._endpoints[self._endpoint_of[number]]
                 engine = endpoint.engine
-                engine.prefetch_path(burst.destination_qpn)
+                engine.foresee_packet(
+                    stage - 2, burst.destination_qpn, burst.kind == _DATA
+                )
+
+    def _foresee_own(self, stage: int, kind: int, index: int) -> None:
+        """Prefetch the endpoint of a wakeup, and the queue pair that sends next."""
+        if kind != _WAKE:
+            return
+        if stage == 0:
+            prefetch_part(self._endpoints, index, 0, 4)
+        elif stage > 2:
+            endpoint = self._endpoints[index]
+            engine = endpoint.engine
+            engine.foresee_send(stage - 3)
 
     def _tell(self, parts: MessageParts, slot: int) -> None:
         """Record the times of a message's last packet, if the message is incomplete."""
