@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from chakram import simulate
+from chakram.execution.observer import Silent
 from chakram.predict.levels.router_passes import RouterPasses
 from chakram.run_directory.reader import RunResults
 from chakram.simulation import coarse_levels
@@ -195,6 +196,57 @@ def test_exchanges_in_passes_have_equal_times(
     assert not whole.passed
     is_one = "single_switch" in experiment["fabric"]["topology"]
     assert bool(few.passed) is not is_one
+
+
+def test_later_iterations_have_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks end the barrier before an iteration one after another."""
+    levels: list[RouterPasses] = []
+
+    def level(*args: Any, **options: Any) -> RouterPasses:
+        levels.append(RouterPasses(*args, **options))
+        return levels[-1]
+
+    monkeypatch.setattr(coarse_levels, "RouterPasses", level)
+    experiment = drawn(0, 64)
+    stream = {"op": "all_to_all", "size": "1MiB", "count": 1}
+    experiment["jobs"][0]["trace"]["streams"] = [stream]
+    experiment["fabric"]["topology"] = FABRICS[1](64)
+    experiment["fabric"]["links"] = {
+        end: {"rate": "10Gbit", "delay": "500ns"} for end in ("host", "uplink")
+    }
+    fault = {"kind": "degrade", "link": "h3-leaf0", "rate": "1Gbit"}
+    experiment["faults"] = {"links": [fault]}
+    experiment["iterations"] = {"warmup": 1, "measured": 3}
+    few = both(tmp_path, experiment, monkeypatch)
+    begins_ns = few.table("ranks")["start_ns"].to_pylist()
+    assert len(set(begins_ns)) > 3 + 1  # not all at one time
+    assert levels[2].passed == 4
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["events", "passes"])
+def test_progress_moves_within_a_collective(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coarse_levels, "is_symmetric", lambda *_: False)
+    done: list[tuple[int, int]] = []
+
+    class Progress(Silent):
+        def iterations(self, done_: int, total: int, unit: str = "iteration") -> None:
+            done.append((done_, total))
+
+    experiment = drawn(0, 512)
+    stream = {"op": "all_to_all", "size": "1MiB", "count": 1}
+    experiment["jobs"][0]["trace"]["streams"] = [stream]
+    fabric = experiment["fabric"]
+    fabric["topology"] = FABRICS[number](512)
+    fabric["links"] = {"host": {"rate": "10Gbit"}}
+    experiment["faults"]["links"] = []
+    experiment["iterations"] = {"warmup": 0, "measured": 1, "sync": "free"}
+    simulate(experiment, runs=tmp_path, progress=Progress())
+    assert done == sorted(done)
+    assert len([each for each, total in done if 0 < each < total]) > 1
 
 
 @pytest.mark.parametrize(

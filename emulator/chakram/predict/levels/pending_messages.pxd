@@ -24,6 +24,7 @@ cdef class Traffic(Kinds):
     cdef readonly long long messages
     cdef Events _coming
     cdef public list done
+    cdef public object report
     cdef long long _start_ns
     cdef bint _is_settled
     cdef long long _caller_ns
@@ -136,6 +137,7 @@ cdef class Traffic(Kinds):
     )
     cdef _write(self, Py_ssize_t slot)
     cpdef advance(self, long long now_ns)
+    cdef _pause(self, long long messages)
     @cython.locals(
         at_ns="long long", what="long long", kind="int", number="Py_ssize_t",
         coming=Events,

@@ -20,6 +20,7 @@ no Python integers. A message in flight takes about 60 bytes.
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import RunFailed
 from chakram.foundation.units import LAST_INSTANT_NS
@@ -34,6 +35,9 @@ from chakram.records.row_layout import (
     CAUSE_START,
     FLOW_FIELDS,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Traffic"]
 
@@ -139,6 +143,8 @@ class Traffic(Kinds):
         events: Number of events.
         messages: Number of messages whose arrival is processed.
         done: Shares that have ended since the caller last cleared the list.
+        report: If not None, a function called in long runs with the number of messages
+            so far, or an estimate.
         flows: Flow rows (``FLOW_FIELDS``) since the last ``take_flows``.
     """
 
@@ -154,6 +160,7 @@ class Traffic(Kinds):
         self.messages = 0
         self._coming = Events()
         self.done: list[int] = []
+        self.report: Callable[[int], None] | None = None
         self._start_ns = start_ns
         # Whether all events of the current time have been processed.
         self._is_settled = False
@@ -705,6 +712,12 @@ class Traffic(Kinds):
         """Set the time to *now_ns*. No event may be due before that time."""
         self.now_ns = now_ns
 
+    def _pause(self, messages: int) -> None:
+        """Handle signals, and report about how many *messages* have arrived."""
+        let_signals_in()
+        if self.report is not None:
+            self.report(messages)
+
     def run(self, until_ns: int, most_flows: int = 1 << 30) -> bool:
         """Process events until shares end, or the next event is after *until_ns*.
 
@@ -746,7 +759,7 @@ class Traffic(Kinds):
             self._work += 1
             if self._work >= EVENTS_PER_SIGNALS:
                 self._work = 0
-                let_signals_in()
+                self._pause(self.messages)
             if self._is_large:
                 self._look_ahead()
             what = coming.take()
@@ -761,7 +774,7 @@ class Traffic(Kinds):
             elif kind == _ENDED:
                 self._end(number)
             elif kind == _STEPPED:
-                let_signals_in()
+                self._pause(self.messages)
                 self._step_ring(number)
                 return True
             else:

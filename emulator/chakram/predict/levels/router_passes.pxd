@@ -7,7 +7,7 @@ from chakram.predict.levels.pending_messages cimport Traffic
 from chakram.predict.levels.record_streams cimport RecordStreams
 
 cdef int _ARRIVALS, _ARRIVES, _AWAITS, _BATCH, _BYTES, _CARRIED, _CLASS_OF, _COUNT
-cdef int _END, _FIRST_SEND, _FREE, _FREE_AT, _GROUP, _HEAD, _HOST, _IN_TURN, _KIND
+cdef int _END, _FIRST_SEND, _FREE, _FREE_AT, _FROM, _MORE, _GROUP, _HEAD, _HOST, _IN_TURN, _KIND
 cdef int _KINDS, _KIND_BITS, _LAST_NS, _LAST_ORDER, _LATEST, _LATEST_AT, _LEFT, _LEFT_AT
 cdef int _LINK, _NEXT, _NONE, _NRANKS, _ORDER, _OTHER, _OWN, _PASSED, _PEER, _PLACE
 cdef int _POSITION, _RECEIVED, _ROTATES, _ROUTER, _SEND, _SERVER, _SHAPE, _SHARE, _SLOT
@@ -18,8 +18,10 @@ cdef unsigned long long _LOW, _MASK
 
 cdef class RouterPasses(MessageLevel):
     cdef readonly long long passed
-    cdef Py_ssize_t _held
+    cdef dict _begins
     cdef Py_ssize_t _first
+    cdef long long _base_ns
+    cdef long long[::1] _position_at
     cdef dict _is_direct
     cdef long long[::1] _level_of
     cdef list _stages
@@ -33,11 +35,8 @@ cdef class RouterPasses(MessageLevel):
     cdef Py_ssize_t _first_send
     cdef long long _last_entry
 
-    @cython.locals(first="Py_ssize_t", is_next="bint")
+    @cython.locals(first="Py_ssize_t", begins=list, shape="Py_ssize_t")
     cdef _start(self, Py_ssize_t share)
-    @cython.locals(share="Py_ssize_t")
-    cdef _release(self)
-    @cython.locals(shape="Py_ssize_t")
     cdef _step_ring(self, Py_ssize_t first)
     @cython.locals(shape="Py_ssize_t")
     cdef bint _may_pass(self, Py_ssize_t first) except -1
@@ -56,12 +55,15 @@ cdef class RouterPasses(MessageLevel):
         at="Py_ssize_t", link="Py_ssize_t", row="Py_ssize_t", position="Py_ssize_t",
         host="Py_ssize_t", number="Py_ssize_t", level="Py_ssize_t",
         router="Py_ssize_t", below="Py_ssize_t", before="Py_ssize_t",
+        turn="Py_ssize_t", messages="long long", passes="long long",
+        earlier="long long", done="long long",
     )
     cdef bint _pass(self, long long until) except -1
     @cython.locals(
         link="Py_ssize_t", distance="Py_ssize_t", arrives="unsigned long long",
+        at="Py_ssize_t", row="Py_ssize_t", position="Py_ssize_t",
     )
-    cdef bint _send_all(self, Py_ssize_t position) except -1
+    cdef bint _send_all(self, Py_ssize_t turn) except -1
     @cython.locals(time="Py_ssize_t", row="Py_ssize_t", arrives="long long")
     cdef long long _entered(self, Py_ssize_t link, long long begins,
                             Py_ssize_t size) except -1

@@ -2,17 +2,17 @@
 # cython: wraparound=False, boundscheck=False, initializedcheck=False, cdivision=True
 """Direct exchanges between all positions, router by router instead of by event.
 
-If all positions begin at one time and nothing else is in flight, passes over the
-routers compute the exchange. A pass merges the messages that arrive at a router by
-time, and lets each one enter its next link. With up-down routing, the links have an
-order: when a link passes messages on, all links before it are empty. Other exchanges
-use events.
+If all positions have begun before the first message reaches a router, and nothing else
+is in flight, passes over the routers compute the exchange. A pass merges the messages
+that arrive at a router by time, and lets each one enter its next link. Up-down routing
+orders the links: when a link passes messages on, all links before it are empty. Other
+exchanges use events.
 
 Simultaneous events happen in the order in which their messages entered their links. If
 the messages entered at the same time, their order on the previous links decides, and
-finally the order of their senders. A message therefore has a record of its times at all
-routers, latest first (``chakram.predict.levels.record_streams``). Records in ascending
-order are messages in the order of the events.
+finally the order in which their senders began. A message therefore has a record of its
+times at all routers, latest first (``chakram.predict.levels.record_streams``). Records
+in ascending order are messages in the order of the events.
 
 When the first share ends, other messages may begin. All messages that are in flight at
 that time get rows and events. A first pass determines this time, and a second pass
@@ -28,7 +28,6 @@ from chakram.predict.levels import row_offsets
 from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.pending_messages import Traffic
 from chakram.predict.levels.record_streams import MOST_TIMES, RecordStreams
-from chakram.predict.simulator.signal_checks import let_signals_in
 
 if TYPE_CHECKING:
     from chakram.predict.levels.level_network import LevelNetwork
@@ -50,6 +49,8 @@ _LAST_NS = row_offsets.LAST_NS
 _LAST_ORDER = row_offsets.LAST_ORDER
 _SHARE = row_offsets.SHARE
 _NEXT = row_offsets.NEXT
+_FROM = row_offsets.FROM
+_MORE = row_offsets.MORE
 _ARRIVES = row_offsets.ARRIVES
 _ORDER = row_offsets.ORDER
 _LEFT_AT = row_offsets.LEFT_AT
@@ -85,7 +86,7 @@ _LEAST_MESSAGES = 1_000
 _MASK = (1 << 32) - 1
 _LOW = (1 << 16) - 1
 _MOST = (1 << 32) - 2
-"""Latest time of a record, in ns after the start of the exchange."""
+"""Latest time of a record, in ns after the first position began."""
 
 # Links during a pass: when the link is free, its latest arrival, and its bytes.
 _FREE_AT = 0
@@ -120,9 +121,14 @@ class RouterPasses(MessageLevel):
     ) -> None:
         MessageLevel.__init__(self, network, times, seed=seed)
         self.passed = 0
-        # Number of shares that have begun now and wait for the others.
-        self._held = 0
+        # Of exchanges that some positions have begun, by the share of position 0: when
+        # each one began, and its position.
+        self._begins: dict[int, list[tuple[int, int]]] = {}
         self._first = 0
+        # When the first position began.
+        self._base_ns = 0
+        # Positions in the order in which they began.
+        self._position_at = array("q", bytes(8))
         self._is_direct: dict[int, bool] = {}
         # The level of a link is the maximum distance of its end to a destination.
         # Levels descend along a path.
@@ -144,44 +150,30 @@ class RouterPasses(MessageLevel):
     # ---- choice ----------------------------------------------------------------------
 
     def _start(self, share: int) -> None:
-        """Send the messages of a share, or hold it until all positions have begun."""
+        """Send the messages of a share. When all positions have begun, try passes."""
+        Traffic._start(self, share)
         first = self._shares[share * _SHARE + _GROUP]
-        if self._held:
-            is_next = first == self._first and share == first + self._held
-        else:
-            is_next = (
-                share == first and self._coming.count == 0 and self._may_pass(first)
-            )
-            if is_next:
-                self._first = first
+        if self._may_pass(first):
+            begins = self._begins.setdefault(first, [])
+            begins.append((self.now_ns, share - first))
+            shape = self._shares[first * _SHARE + _KIND] * _SHAPE
+            if len(begins) == self._shapes[shape + _NRANKS]:
                 self._coming.add(self.now_ns, first * _KINDS + _STEPPED)
-        if is_next:
-            self._held += 1
-        else:
-            self._release()
-            Traffic._start(self, share)
-
-    def _release(self) -> None:
-        """Send the messages of the held shares."""
-        for share in range(self._first, self._first + self._held):
-            Traffic._start(self, share)
-        self._held = 0
 
     def _step_ring(self, first: int) -> None:
         """Compute an exchange if all of its positions and nothing else have begun."""
         if self.is_stepped:
             MessageLevel._step_ring(self, first)
-        elif self._held:
-            shape = self._shares[first * _SHARE + _KIND] * _SHAPE
-            self._nranks = self._shapes[shape + _NRANKS]
-            if (
-                self._held == self._nranks
-                and self._coming.count == 0
-                and self._prepare()
-            ):
-                self._pass_all()
-            self._release()
-            self._streams = RecordStreams(1, 1)
+            return
+        begins = self._begins.pop(first)
+        self._first = first
+        self._nranks = len(begins)
+        self._base_ns = begins[0][0]
+        self._position_at = array("q", (position for _, position in begins))
+        # Each message but the first of a position is behind it in one row.
+        if self._coming.count == self._nranks and self._prepare():
+            self._pass_all()
+        self._streams = RecordStreams(1, 1)
 
     def _may_pass(self, first: int) -> bool:
         """Return whether passes may compute a collective."""
@@ -287,6 +279,15 @@ class RouterPasses(MessageLevel):
                 or self._hosts[host * _WHERE + _UP] == _NONE
             ):
                 return False
+            link = self._hosts[host * _WHERE + _UP] * _LINK
+            slot = self._links[link + _HEAD]
+            if (
+                slot == _NONE
+                or self._links[link + _TAIL] != slot
+                or self._slots[slot * _SLOT + _FROM] != self._first + position
+                or self._slots[slot * _SLOT + _MORE] != nranks - 2
+            ):
+                return False  # some have left their first link, or others wait there
             hosts.add(host)
             routers.add(self._hosts[host * _WHERE + _ROUTER])
             self._host_at[position] = host
@@ -340,7 +341,7 @@ class RouterPasses(MessageLevel):
             for at in range(0, self._nranks * _ARRIVALS, _ARRIVALS)
         ]
         end = max(ends) if self.is_alone else min(ends)
-        if end > self._caller_ns - self.now_ns:
+        if end > self._caller_ns - self._base_ns:
             return
         if self._last_entry > end:
             self._pass(end)
@@ -356,18 +357,23 @@ class RouterPasses(MessageLevel):
         for link in range(self._link_count):
             row = link * _LINK
             at = link * _PASSED
-            self._links_at[at + _FREE_AT] = self._links[row + _FREE] - self.now_ns
-            self._links_at[at + _LATEST_AT] = self._links[row + _LATEST] - self.now_ns
+            self._links_at[at + _FREE_AT] = self._links[row + _FREE] - self._base_ns
+            self._links_at[at + _LATEST_AT] = self._links[row + _LATEST] - self._base_ns
             self._links_at[at + _BYTES] = 0
         senders: list[list[int]] = [[] for _ in range(self._routers)]
-        for position in range(self._nranks):
-            host = self._host_at[position] * _WHERE
-            senders[self._hosts[host + _ROUTER]].append(position)
+        for turn in range(self._nranks):
+            host = self._host_at[self._position_at[turn]] * _WHERE
+            senders[self._hosts[host + _ROUTER]].append(turn)
+        messages = self._nranks * (self._nranks - 1)
+        # Two passes are as long as one.
+        passes = 1 if self.is_alone else 2
+        earlier = 0 if until == _MOST else len(self._stages)
         for number, (level, router, below, before) in enumerate(self._stages):
-            let_signals_in()
+            done = messages * (earlier + number) // (passes * len(self._stages))
+            self._pause(self.messages + done)
             if level == self._routers:
-                for position in senders[router]:
-                    if not self._send_all(position):
+                for turn in senders[router]:
+                    if not self._send_all(turn):
                         return False
             else:
                 for link in self._entering[router]:
@@ -379,17 +385,25 @@ class RouterPasses(MessageLevel):
                 return False
         return True
 
-    def _send_all(self, position: int) -> bool:
-        """Let all messages of a position enter their first link."""
+    def _send_all(self, turn: int) -> bool:
+        """Let all messages of a position enter their first link.
+
+        They have entered it as one row, which has the times of the first one.
+        """
+        position = self._position_at[turn]
         link = self._hosts[self._host_at[position] * _WHERE + _UP]
+        at = self._links[link * _LINK + _HEAD] * _SLOT
+        row = link * _PASSED
+        self._links_at[row + _FREE_AT] = self._slots[at + _LEFT_AT] - self._base_ns
+        self._links_at[row + _LATEST_AT] = self._slots[at + _ARRIVES] - self._base_ns
         for distance in range(1, self._nranks):
             arrives = self._entered(link, 0, self._class_at(position, distance))
             if arrives > _MOST:
                 return False
-            self._streams.append(link, arrives << 32, 0, position << 16 | distance)
+            self._streams.append(link, arrives << 32, 0, turn << 16 | distance)
         self._streams.join(link)
-        # These bytes are counted when the share starts.
-        self._links_at[link * _PASSED + _BYTES] = 0
+        # These bytes were counted when the share started.
+        self._links_at[row + _BYTES] = 0
         return True
 
     def _entered(self, link: int, begins: int, size: int) -> int:
@@ -418,7 +432,7 @@ class RouterPasses(MessageLevel):
         streams = self._streams
         streams.merge()
         while streams.one >> 32 <= until:
-            position = (streams.three & _MASK) >> 16
+            position = self._position_at[(streams.three & _MASK) >> 16]
             distance = streams.three & _LOW
             peer = position + distance
             if peer >= self._nranks:
@@ -480,15 +494,14 @@ class RouterPasses(MessageLevel):
 
     def _commit(self) -> None:
         """Continue with events for messages in flight and for the ends of shares."""
-        self._release()
         self._skip_passed()
         for link in range(self._link_count):
             row = link * _LINK
             at = link * _PASSED
             if self._links_at[at + _BYTES]:
-                self._links[row + _FREE] = self.now_ns + self._links_at[at + _FREE_AT]
+                self._links[row + _FREE] = self._base_ns + self._links_at[at + _FREE_AT]
                 self._links[row + _LATEST] = (
-                    self.now_ns + self._links_at[at + _LATEST_AT]
+                    self._base_ns + self._links_at[at + _LATEST_AT]
                 )
                 self._links[row + _CARRIED] += self._links_at[at + _BYTES]
         self._end_shares()
@@ -542,7 +555,7 @@ class RouterPasses(MessageLevel):
             self.messages += self._arrivals[at + _COUNT]
             self._shares[row + _RECEIVED] += self._arrivals[at + _SUM - _OTHER]
             last, order = max(lasts)
-            self._shares[row + _LAST_NS] = self.now_ns + last
+            self._shares[row + _LAST_NS] = self._base_ns + last
             self._shares[row + _LAST_ORDER] = order
             if self._shares[row + _LEFT] == 0:
                 self._complete(share)
@@ -558,10 +571,10 @@ class RouterPasses(MessageLevel):
         self._make_room(self._slots_used + rest)
         streams.merge(True)
         for _ in range(rest):
-            position = streams.three >> 16
+            position = self._position_at[streams.three >> 16]
             send = self._first_send + (streams.three & _LOW) - 1
             at = self._new_slot(self._first + position, send, 0) * _SLOT
-            self._slots[at + _ARRIVES] = self.now_ns + streams.latest()
+            self._slots[at + _ARRIVES] = self._base_ns + streams.latest()
             self._slots[at + _ORDER] = self._coming.next_order()
             self._slots[at + _LEFT_AT] = self.now_ns
             self._slots[at + _NEXT] = _NONE

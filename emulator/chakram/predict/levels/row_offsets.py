@@ -28,7 +28,8 @@ ARRIVED = 3
 ENDED = 4
 """A share ends."""
 STEPPED = 5
-"""All positions of a ring take steps (``chakram.predict.levels.ring_steps``)."""
+"""All positions of a ring take steps (``chakram.predict.levels.ring_steps``), or those
+of an exchange have begun (``chakram.predict.levels.router_passes``)."""
 KIND_BITS = 3
 KINDS = 1 << KIND_BITS
 

@@ -43,6 +43,8 @@ cdef class LevelRun:
     cdef long long[::1] _shares
     cdef long long _unwritten
     cdef long long _timed
+    cdef object _report
+    cdef long long _report_at
     cdef dict _carried
     cdef list _recorded
     cdef list _numbers
@@ -55,6 +57,7 @@ cdef class LevelRun:
         walk=RankWalk, done=list, share="Py_ssize_t",
     )
     cpdef bint _step(self) except -1
+    cpdef _progressed(self, long long messages)
     cpdef _begin(self, RankWalk walk, Py_ssize_t row, long long released,
                  long long now_ns)
     @cython.locals(

@@ -213,6 +213,9 @@ class LevelRun:
         self._group_of: dict[tuple[str, object], _Group] = {}
         self._shares = array("q", bytes(8 * _COLUMNS * 64))
         self._unwritten = 0
+        self._report: Callable[[int], None] | None = None
+        # Number of messages from which the next report is due.
+        self._report_at = _REPORT_AFTER
         # Number of timers since the last signal check.
         self._timed = 0
         self._carried: dict[tuple[int, int], list[int]] = {}
@@ -380,8 +383,8 @@ class LevelRun:
         """Run all iterations.
 
         Args:
-            report: Function called with the number of arrived messages, whenever many
-                more have arrived.
+            report: Function called with the number of arrived messages, or an estimate,
+                whenever many more have arrived.
             flush: Function called with the records collected so far, whenever there are
                 many records.
 
@@ -394,11 +397,13 @@ class LevelRun:
             == 1
             for walk in walks
         )
+        self._report = report
+        traffic.report = self._progressed
         for walk in walks:
             walk.arm()
         wanted = [walk for walk in walks if not walk.is_background]
         # The index advances one by one, so that each walk is checked once.
-        finished = reported = 0
+        finished = 0
         while True:
             while finished < len(wanted) and wanted[finished].is_finished:
                 finished += 1
@@ -411,9 +416,8 @@ class LevelRun:
                 or self._unwritten >= _SHARES_AT_ONCE
             ):
                 self._flush(flush)
-            if report is not None and traffic.messages >= reported + _REPORT_AFTER:
-                reported = traffic.messages
-                report(reported * self._alike)
+            self._progressed(traffic.messages)
+        traffic.report = None
         if flush is not None:
             self._flush(flush)
         return LevelResult(
@@ -422,6 +426,12 @@ class LevelRun:
             messages=traffic.messages * self._alike,
             events=traffic.events,
         )
+
+    def _progressed(self, messages: int) -> None:
+        """Report the number of messages if there are many more than before."""
+        if messages >= self._report_at and self._report is not None:
+            self._report_at = messages + _REPORT_AFTER
+            self._report(messages * self._alike)
 
     def _flush(self, flush: Callable[[RecordRows], object]) -> None:
         """Pass all records so far to *flush*. No flow comes later than its share."""

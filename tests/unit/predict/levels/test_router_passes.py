@@ -88,9 +88,12 @@ def drawn_network(random: Random, nranks: int) -> LevelNetwork:
 
 
 def outcome(
-    level: MessageLevel, steps: Sequence[Step], hosts: Sequence[int]
+    level: MessageLevel,
+    steps: Sequence[Step],
+    hosts: Sequence[int],
+    begins_ns: Sequence[int] = (),
 ) -> tuple[list[tuple[int, ...]], list[int], int]:
-    """Let every rank run collectives one after another.
+    """Let every rank run collectives one after another, the first at *begins_ns*.
 
     Returns:
         The ends in their order, the bytes on links and the number of messages.
@@ -107,10 +110,12 @@ def outcome(
         for rank, host in enumerate(hosts):
             level.place(firsts[-1] + rank, host, rank)
     ends: list[tuple[int, ...]] = []
-    for rank in range(nranks):
-        level.begin(firsts[0] + rank, 0, 0, -1)
+    late_ns = begins_ns or [0] * nranks
+    due = sorted(range(nranks), key=late_ns.__getitem__)
     while len(ends) < nranks * len(steps):
-        assert level.run(FOR_EVER_NS)
+        if not level.run(late_ns[due[0]] if due else FOR_EVER_NS):
+            level.advance(late_ns[due[0]])
+            level.begin(firsts[0] + due.pop(0), 0, 0, -1)
         done, level.done = level.done, []
         for share in done:
             sent, received = level.sent_bytes(share), level.received_bytes(share)
@@ -137,6 +142,39 @@ def test_passes_have_the_ends_of_single_events(seed: int, nranks: int) -> None:
     assert outcome(passes, steps, hosts) == outcome(events, steps, hosts)
     assert passes.passed
     assert passes.events < events.events
+
+
+@RANKS
+@pytest.mark.parametrize("seed", range(30))
+def test_positions_that_begin_one_after_another_have_passes(
+    seed: int, nranks: int
+) -> None:
+    random = Random(seed)
+    network = drawn_network(random, nranks)
+    size = nranks * random.randint(500, 20_000) + random.choice((0, 7))
+    # The first message takes longer than this, at any rate of a host.
+    span_ns = random.choice((1, 5, 500 * 8 // 400))
+    begins_ns = [random.randint(0, span_ns) for _ in range(nranks)]
+    hosts = random.sample(range(nranks), nranks)
+    following = ((DIRECT, size),) * random.randint(0, 2)
+    steps = [(random.choice((DIRECT, GATHER)), size), *following]
+    passes = RouterPasses(network, TIMES, seed=seed)
+    events = MessageLevel(network, TIMES, seed=seed)
+    found = outcome(passes, steps, hosts, begins_ns)
+    assert found == outcome(events, steps, hosts, begins_ns)
+    assert passes.passed
+
+
+@pytest.mark.parametrize("late_ns", [300, 398, 399, 400, 500])
+def test_no_passes_after_a_message_has_reached_a_router(late_ns: int) -> None:
+    passes = RouterPasses(leaf_spine(), TIMES, seed=1)
+    events = MessageLevel(leaf_spine(), TIMES, seed=1)
+    reach_ns = 399  # of the first message
+    begins_ns = [*[0] * 63, late_ns]
+    steps = [(DIRECT, 64 * 420)]
+    found = outcome(passes, steps, range(64), begins_ns)
+    assert found == outcome(events, steps, range(64), begins_ns)
+    assert passes.passed == (late_ns < reach_ns)
 
 
 def leaf_spine(
@@ -179,8 +217,22 @@ def test_an_exchange_alone_needs_no_events() -> None:
 
 @pytest.mark.parametrize(
     ("begins_ns", "late", "passed"),
-    [(20, 0, 0), (20, 12, 0), (6_000, 0, 0), (9_000, 0, 1), (30_000, 0, 2)],
-    ids=["overlap", "late positions", "before an end", "after an end", "after all"],
+    [
+        (20, 0, 0),
+        (20, 12, 0),
+        (6_000, 0, 0),
+        (9_000, 0, 1),
+        (30_000, 0, 2),
+        (30_000, 12, 2),
+    ],
+    ids=[
+        "overlap",
+        "late positions",
+        "before an end",
+        "after an end",
+        "after all",
+        "late, after all",
+    ],
 )
 def test_no_passes_while_others_may_begin(
     begins_ns: int, late: int, passed: int
@@ -222,3 +274,18 @@ def test_no_passes_while_others_may_begin(
     assert found[0] == found[1]
     assert len(found[0]) == 66
     assert passes.passed == passed
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_passes_report_their_progress(is_alone: bool) -> None:
+    passes = RouterPasses(leaf_spine(), TIMES, seed=1)
+    passes.is_alone = is_alone
+    reported: list[int] = []
+    passes.report = reported.append
+    outcome(passes, [(DIRECT, 64 << 10)], range(64))
+    assert passes.passed
+    total = 64 * 63
+    within = [each for each in reported if 0 < each < total]
+    assert within == sorted(within)
+    # Each of eight routers with hosts has two stages, and four others have one.
+    assert len(set(within)) == (19 if is_alone else 39)
