@@ -74,7 +74,7 @@ class Arrivals:
         count: int,
         ce: int,
     ) -> None:
-        """Receive *count* packets of a peer's *burst* from *first* on.
+        """Receive *count* packets of a peer's *burst*, starting at position *first*.
 
         *ce* of these packets are marked "congestion experienced".
         """
@@ -136,7 +136,7 @@ class Arrivals:
     def _receive_part(
         self, burst: Burst, first: int, count: int, ce: int, now_ns: int
     ) -> None:
-        """Receive *count* > 0 data packets of *burst* from *first* on."""
+        """Receive *count* > 0 data packets of *burst*, starting at position *first*."""
         received = self._responder.messages_received
         if burst.message_ids is not None:
             for position in range(first, first + count):

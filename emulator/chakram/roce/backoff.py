@@ -42,14 +42,14 @@ class Backoff:
         self._jitter = (seed * 2_654_435_761 + 12_345) & 0x7FFFFFFF
 
     def timeout_ns(self, retries: int) -> int:
-        """Return the timeout after *retries* retries, or `NEVER` without a limit."""
+        """Return the timeout after *retries* retries, or `NEVER` if there is none."""
         if self._low_ns > 0:
             number = retries // self._tries
             if number > _RANGES - 1:
                 number = _RANGES - 1
             low_ns = self._low_ns << number
-            # The example random number generator of ANSI C. Its upper bits are good
-            # enough here.
+            # Use the example random number generator from the ANSI C standard. Its
+            # upper bits are random enough for this purpose.
             self._jitter = (self._jitter * 1_103_515_245 + 12_345) & 0x7FFFFFFF
             return low_ns + (low_ns * (self._jitter >> 11) >> 20)
         return self._timeout_ns

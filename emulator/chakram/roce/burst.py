@@ -25,7 +25,7 @@ _WRITE = int(Verb.WRITE)
 
 
 class Burst:
-    """Consecutive packets of one message or of several, or an ACK, a NAK or a CNP.
+    """Consecutive packets of one or more messages, or a single ACK, NAK or CNP.
 
     A burst fits into one UDP send with segmentation offload. All segments must have the
     same length, except that the last may be shorter. Therefore:
@@ -43,8 +43,8 @@ class Burst:
     Attributes:
         kind: A `BurstKind`.
         verb: A `Verb`; data only.
-        source_qpn: Queue pair that sends.
-        destination_qpn: Queue pair that receives.
+        source_qpn: QPN of the sender.
+        destination_qpn: QPN of the receiver.
         source_port: UDP source port.
         destination: Index of the peer's address, as given to the queue pair.
         psn: PSN of the first packet. For an ACK, the acknowledged PSN. For a NAK, the

@@ -25,7 +25,7 @@ BTH_BYTES = 12
 ICRC_BYTES = 4
 
 NO_IMMEDIATE = -1
-"""Message id of a message without immediate data.
+"""Message ID of a message without immediate data.
 
 The receiver does not report such a WRITE. Its payload counts toward the next message
 that is reported.

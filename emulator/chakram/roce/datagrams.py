@@ -118,7 +118,7 @@ class SegmentParser:
     def parse(
         self, data: bytes | bytearray | memoryview, offset: int, length: int
     ) -> int:
-        """Parse *length* bytes of *data* from *offset* on, all of which must exist.
+        """Parse *length* bytes of *data*, starting at *offset*. All of them must exist.
 
         Returns:
             `MALFORMED`, `SERVED` or `UNSUPPORTED`. For `UNSUPPORTED`, only the BTH
@@ -185,9 +185,9 @@ class SegmentParser:
     def repetitions(
         self, data: bytes | bytearray | memoryview, offset: int, size: int, end: int
     ) -> int:
-        """Return how many packets from *offset* on repeat the packet before *offset*.
+        """Return how many packets at *offset* repeat the packet before them.
 
-        Each repeated packet has *size* bytes and ends at *end* at the latest. Its BTH
+        Each of these packets has *size* bytes, and none extends beyond *end*. Its BTH
         equals that of the packet before it, except that the PSN is the next one. It
         requests no ACK.
         """
@@ -286,7 +286,7 @@ class Run:
         return True
 
     def repeat(self, count: int) -> None:
-        """Add *count* packets that repeat the last one, which is inside a message."""
+        """Add *count* repetitions of the last packet, which does not end a message."""
         self.count += count
         self.payload_bytes += count * self._path_mtu
 

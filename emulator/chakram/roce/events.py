@@ -25,19 +25,19 @@ class MessageParts:
 
     The requester measures the time until the last packet left the queue pair for the
     first time. It accumulates the total time in each of its states. A message stores
-    these totals when it is posted, and replaces them by the differences later.
+    these totals when it is posted, and later replaces them with the differences.
 
     The other attributes describe the packet that completed the message. They are known
     only in simulations (virtual time), where the simulator and the receiver record
     them.
 
     Attributes:
-        own_port_ns: Time while the port sent messages of other queue pairs, or earlier
-            messages of the same queue pair.
-        window_ns: Time while the window of the queue pair was full.
-        pace_ns: Time while congestion control delayed the message.
-        pause_ns: Time while the sender's port was paused.
-        transfer_ns: Time while the port sent earlier packets of the message.
+        own_port_ns: Time during which the port sent messages of other queue pairs, or
+            earlier messages of the same queue pair.
+        window_ns: Time during which the window of the queue pair was full.
+        pace_ns: Time during which congestion control delayed the message.
+        pause_ns: Time during which the sender's port was paused.
+        transfer_ns: Time during which the port sent earlier packets of the message.
         repair_ns: Time for retransmissions, including the wait for them. Until the last
             packet leaves, this covers the whole queue pair. After that, it covers only
             the message.
@@ -47,9 +47,9 @@ class MessageParts:
         departed_ns: When that packet began to leave its host. If this is unknown, when
             the last packet left the queue pair for the last time.
         received_ns: When the message was complete at the receiver.
-        queue_ns: Time that the packet spent in the queues of switches, without pauses.
-        switch_pause_ns: Time that the packet spent in the queues of switches while the
-            port was paused.
+        queue_ns: Time that the packet spent in switch queues, excluding pauses.
+        switch_pause_ns: Time that the packet spent in switch queues while the port was
+            paused.
         serialise_ns: Serialization delay of the packet on all links, without
             propagation delay.
         queue_port: Number of the switch port where the packet queued longest.
@@ -58,10 +58,10 @@ class MessageParts:
         slow_port: Port of the last link with a reduced rate.
         host_pause_ns: How long the port of the host was paused while the packet waited
             there.
-        host_own_ns: Time that the host's port would have spent on earlier packets of
-            the message while this packet waited there, without other messages.
+        host_own_ns: Part of the packet's wait at the host's port that earlier packets
+            of the message would have caused in the absence of other messages.
         host_alone_ns: When the host's port would have sent all packets of the message
-            that left the queue pair so far, without other messages.
+            that left the queue pair so far, in the absence of other messages.
     """
 
     __slots__ = (
@@ -137,7 +137,7 @@ class SendCompleted:
     Attributes:
         owner: Owner of the queue pair: see `QueuePair.belong_to`.
         context: User object that was posted with the message.
-        message_id: Message id that the user posted.
+        message_id: Message ID that the user assigned.
         size_bytes: Size of the posted payload.
         posted_ns: When the message was posted.
         first_sent_ns: When the first packet of the message was first sent.
@@ -267,8 +267,9 @@ class QueuePairFailed:
         reason: Cause of the failure, as a clause.
         flushed: Number of messages posted to the queue pair that will never complete.
         failed_ns: When the queue pair failed.
-        retried_for: If the retry limit was reached, the reason of the last retry: a
-            ``FOR_*`` constant of ``chakram.roce.retries``. None: another cause.
+        retried_for: If the retry limit was reached, the reason for the last retry: a
+            ``FOR_*`` constant of ``chakram.roce.retries``. None: the failure has
+            another cause.
     """
 
     __slots__ = ("failed_ns", "flushed", "owner", "reason", "retried_for")

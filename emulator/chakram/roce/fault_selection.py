@@ -46,7 +46,7 @@ class FaultRule:
     Attributes:
         fault: Definition of the fault.
         qpns: Queue pairs of the port; None: all.
-        index: Index among the faults of the run; None: not listed there.
+        index: Index among the faults of the run; None: the fault is not among them.
         disturbed: Number of packets that the fault has disturbed, counted by the port.
         stream: Random stream of the draws. Equal faults of one port have different
             streams. Neither the probability nor other faults affect the stream.

@@ -5,8 +5,8 @@ rules first, and departing packets pass them last. Queue pairs and pacing work a
 `PortEngine`. Ports without faults use that class, so they have no extra cost.
 
 A departing packet has already left the queue pair and occupied the link when the rules
-process it. The effects of the rules come later, as does any wait for room in the
-socket.
+process it. The rules take effect afterward. Any wait for space in the socket buffer
+also comes afterward.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class _Packets(NamedTuple):
         hold: Delays a packet, and returns a function that releases the packet.
         corrupt: Passes on a packet with one bit flipped, in the part that the rule
             selects.
-        refuse: Responds with receiver not ready, and returns whether that was possible.
+        refuse: Responds with a receiver-not-ready NAK, and returns whether that was
+            possible.
     """
 
     describe: Callable[[int], tuple[int, int, int, int]]
@@ -229,7 +230,7 @@ class FaultyPort(PortEngine):
             return burst.destination_qpn, kind, burst.psn_at(at), burst.source_port
 
         def forward(start: int, end: int, is_marked: bool = False) -> None:
-            # Which packets are marked is unknown, so assume the first ones.
+            # It is unknown which packets are marked. Assume the first packets.
             marked = end - start if is_marked else max(0, min(end, ce) - start)
             take(burst, now_ns, first + start, end - start, marked)
 
@@ -305,7 +306,7 @@ class FaultyPort(PortEngine):
     # Clock.
 
     def next_wakeup_ns(self) -> int:
-        """Return the time of the next work: see `PortEngine`."""
+        """Return when the port next has work to do: see `PortEngine`."""
         if self._outbox:
             return 0
         wakeup_ns = super().next_wakeup_ns()
@@ -394,7 +395,7 @@ class FaultyPort(PortEngine):
         return True
 
     def _overtake(self, key: tuple[bool, int]) -> list[_Held]:
-        """Let a packet overtake delayed ones, and return the packets to release."""
+        """Let a packet overtake delayed packets, and return the packets to release."""
         waiting = self._overtaken.get(key, [])
         for held in waiting:
             held.behind -= 1

@@ -1,6 +1,9 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 # cython: boundscheck=False, wraparound=False
-"""Histogram of times in buckets whose bounds double, fast enough for every burst."""
+"""Histogram of times in buckets whose bounds double.
+
+An update is fast enough to run for every burst.
+"""
 
 from __future__ import annotations
 

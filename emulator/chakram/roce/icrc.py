@@ -1,4 +1,4 @@
-"""Invariant CRC of packets, and lookup tables that compute it faster.
+"""Invariant CRC of packets, and lookup tables to compute it faster.
 
 The rule is in IBA volume 1, 7.8.1, and annex A17. The ICRC is the CRC-32 of Ethernet,
 stored little-endian at the end of the packet. It covers eight 0xFF bytes in place of
@@ -186,7 +186,7 @@ def masked_headers(
     udp_port: int = UDP_PORT,
     identification: int = 0,
 ) -> bytes:
-    """Return the bytes before the BTH that the ICRC covers, variable fields masked.
+    """Return the bytes before the BTH that the ICRC covers, in masked form.
 
     Args:
         source: Source address: 4 bytes (IPv4) or 16 bytes (IPv6).

@@ -16,10 +16,10 @@ class Message(MessageParts):
     Python objects.
 
     Attributes:
-        message_id: Message id that the user posted.
+        message_id: Message ID that the user assigned.
         size_bytes: Size of the posted payload.
         packets: Number of packets.
-        first_sequence: Sequence number that the requester gave the first packet.
+        first_sequence: Sequence number that the requester assigned to the first packet.
         first_byte: Total payload of all earlier messages, in bytes.
         posted_ns: When the message was posted.
         first_sent_ns: When the first packet left for the first time; -1: not yet.

@@ -3,8 +3,8 @@
 
 `Line` models the link of a port. A burst occupies the link for the time that its wire
 bytes take at the rate of the port. If the data plane is late, the port catches up on at
-most *burst_bound_ns* of the lost time. An idle link accumulates no credit. In any time
-T, the port thus sends at most rate x (T + burst bound), plus one burst.
+most *burst_bound_ns* of the lost time. An idle link accumulates no credit. In any
+interval T, the port thus sends at most rate x (T + burst bound), plus one burst.
 
 With *saves_up*, the link also has a credit of *burst_bound_ns* after an idle time. Use
 this for a port followed by a queue that enforces the rate per packet, like the send
@@ -58,7 +58,7 @@ class Line:
         free_ns: When the link is free.
         generator_waits: Number of times that the link was idle because of the data
             plane.
-        generator_wait_ns: Total link time that was lost this way.
+        generator_wait_ns: Total link time lost because of the data plane.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Line:
         self.generator_wait_ns = 0
 
     def demand(self, since_ns: int) -> None:
-        """Record that there has again been something to send since *since_ns*."""
+        """Record that there is something to send again, starting at *since_ns*."""
         self._busy_since_ns = since_ns
 
     def pause(self, now_ns: int) -> None:
@@ -187,8 +187,8 @@ class Pace:
 
     With any other congestion control, the queue pair catches up only on data plane
     delays, by at most `MADE_UP_NS`. It does not catch up on time that it waited for its
-    own port. In any time T, it thus sends at most rate x (T + data plane delay), plus
-    one burst.
+    own port. In any interval T, it thus sends at most rate x (T + data plane delay),
+    plus one burst.
     """
 
     __slots__ = (
@@ -226,7 +226,7 @@ class Pace:
         self._since_ns = 0
 
     def demand(self, since_ns: int) -> None:
-        """Record that there has again been something to send since *since_ns*."""
+        """Record that there is something to send again, starting at *since_ns*."""
         self._since_ns = since_ns
 
     def ready_ns(self) -> int:

@@ -49,7 +49,7 @@ _IN_FULL = ICRC_MODES.index("full")
 
 
 class WireEncoder:
-    """Encoder of the bursts of one port as UDP payloads.
+    """Encodes the bursts of one port as UDP payloads.
 
     The encoder owns a buffer with *slots*. Each slot has room for one burst, so that a
     batch of sends can be prepared.

@@ -178,7 +178,7 @@ class Stamper:
     def put_packet(self, burst: Burst, position: int, at: int, is_there: bool) -> int:
         """Write a data packet and return its length.
 
-        If *is_there*, its payload is already in the buffer.
+        *is_there* states whether the packet's payload is already in the buffer.
         """
         opcode = self.opcode(burst, position)
         payload_bytes = burst.packet_payload_bytes(position)

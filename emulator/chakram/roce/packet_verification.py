@@ -177,7 +177,7 @@ class PacketVerifier:
     """Verifier of the packets that arrive at one port.
 
     Attributes:
-        every: One packet in this many is verified.
+        every: Number of packets of which one is verified.
     """
 
     __slots__ = (
@@ -209,12 +209,12 @@ class PacketVerifier:
         udp_port: int = UDP_PORT,
         has_icrcs: bool = True,
     ) -> None:
-        """Verify one packet in *every*.
+        """Create a verifier for one port.
 
         Args:
             local_address: IPv4 or IPv6 address of the port.
             path_mtu: Path MTU of all queue pairs of the port.
-            every: One packet in this many is verified.
+            every: Number of packets of which one is verified.
             udp_port: Local UDP port.
             has_icrcs: Whether senders compute ICRCs. If not, only payloads are
                 compared.
@@ -250,8 +250,8 @@ class PacketVerifier:
     def flow(self, address: str, *, is_ours: bool = True) -> ArrivingFlow:
         """Return a new cache for a queue pair whose peer is at *address*.
 
-        *is_ours* is whether the peer sends the pattern, from sockets like Chakram's. If
-        not, any payload and any IPv4 identification are accepted.
+        *is_ours* states whether the peer sends the pattern, from sockets like
+        Chakram's. If not, any payload and any IPv4 identification are accepted.
 
         Raises:
             ValueError: If *address* and the local address differ in IP version.
@@ -371,7 +371,8 @@ class PacketVerifier:
         if not flow.is_pattern or size != _BTH + path_mtu + _ICRC:
             return 0
         pattern, late = self._pattern, self._late_identifications
-        # Lookups for the PSN alone find entries that the last packet has loaded.
+        # The lookups depend only on the PSN. Consecutive packets thus use table entries
+        # that are already in the CPU cache.
         constant = self._past(flow.registers[opcode]) ^ self._residue(path_mtu) ^ _ONES
         guess = self._identification + self._step * (position - self._at_position)
         done = 0
@@ -394,7 +395,7 @@ class PacketVerifier:
         return done
 
     def _past(self, register: int) -> int:
-        """Return a register after the zero bytes of a full packet from the PSN on."""
+        """Return *register* after zero bytes from the PSN to a full packet's end."""
         return (
             self._stride[register & 0xFF]
             ^ self._stride[256 + (register >> 8 & 0xFF)]

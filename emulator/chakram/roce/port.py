@@ -132,7 +132,7 @@ class PortEngine:
         return self._queue_pairs.all()
 
     def received_bytes(self, qpn: int) -> int:
-        """Return the payload that queue pair *qpn* has accepted.
+        """Return how many payload bytes queue pair *qpn* has accepted.
 
         Raises:
             KeyError: If there is no such queue pair.
@@ -203,7 +203,7 @@ class PortEngine:
         return self._events.take() if self._events.count > 0 else None
 
     def faults_disturbed(self) -> dict[int, int]:
-        """Return how many packets each fault disturbed: empty without faults."""
+        """Return how many packets each fault disturbed, by index of the fault."""
         return {}
 
     def statistics(self) -> PortStatistics:
@@ -265,8 +265,8 @@ class PortEngine:
     def pause(self, data: bool, answers: bool, until_ns: int, now_ns: int) -> None:
         """Pause data or responses, because the network has paused their class.
 
-        A later call replaces *until_ns*. An end at *now_ns* or earlier ends the pause.
-        A pause does not count as data plane delay.
+        A later call replaces *until_ns*. An *until_ns* that is not after *now_ns* ends
+        the pause. A pause does not count as data plane delay.
 
         Args:
             data: Whether data is paused.
@@ -277,7 +277,7 @@ class PortEngine:
         self._scheduler.pause(data, answers, until_ns, now_ns)
 
     def lead_with_short_data(self) -> None:
-        """Send the short end of a message before a response, every other time."""
+        """Let short data leave before responses, unless data was sent last."""
         self._scheduler.short_data_leads = True
 
     def rest(self, now_ns: int) -> None:
@@ -317,7 +317,7 @@ class PortEngine:
         count: int | None = None,
         ce: int = 0,
     ) -> None:
-        """Receive *count* packets of a peer's *burst* from *first* on.
+        """Receive *count* packets of a peer's *burst*, starting at position *first*.
 
         If the network dropped packets, call this for each remaining part of the burst.
 
@@ -325,7 +325,7 @@ class PortEngine:
             burst: Burst of another `PortEngine`, which is not changed.
             now_ns: When the packets arrive.
             first: Position of the first packet in the burst.
-            count: Number of packets; None: all packets from *first* on.
+            count: Number of packets; None: all remaining packets.
             ce: How many of these packets are marked "congestion experienced".
         """
         packets = burst.count - first if count is None else count
@@ -378,7 +378,7 @@ class PortEngine:
         source_high: int = 0,
         source_low: int = 0,
     ) -> None:
-        """Receive bytes from a UDP socket: one datagram, or equal segments.
+        """Receive bytes from a UDP socket: one datagram, or segments of equal size.
 
         Invalid packets are counted and raise no exception.
 

@@ -367,10 +367,10 @@ class QueuePair:
         count: int | None = None,
         ce: int = 0,
     ) -> None:
-        """Receive *count* packets of a peer's *burst* from *first* on.
+        """Receive *count* packets of a peer's *burst*, starting at position *first*.
 
-        If *count* is None, receive all packets from *first* on. *ce* of these packets
-        are marked "congestion experienced".
+        If *count* is None, receive all remaining packets. *ce* of these packets are
+        marked "congestion experienced".
         """
         packets = burst.count - first if count is None else count
         self.arrivals.receive_burst(burst, now_ns, first, packets, ce)
@@ -388,7 +388,7 @@ class QueuePair:
             self.responder.fail(self.requester.failure)
 
     def next_timeout_ns(self) -> int:
-        """Return the time of the next work for `handle_timeout` or `next_burst`.
+        """Return when `handle_timeout` or `next_burst` next has work to do.
 
         A time in the past means now. `NEVER` means that there is no work until
         something arrives or is posted.

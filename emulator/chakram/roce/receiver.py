@@ -235,8 +235,8 @@ class Receiver:
     ) -> int:
         """Add packets that repeat the last packet to its run. Return their number.
 
-        Most packets of long messages repeat the packet before. Handling all repetitions
-        at once takes a third of the time.
+        Most packets of long messages repeat the previous packet. Handling all
+        repetitions at once takes a third of the time.
         """
         count = self._parser.repetitions(buffer, offset, size, length)
         verifier, flow = self._verifier, queue_pair.flow

@@ -9,7 +9,7 @@ sequence::
           acked up to here   to send  ever sent   posted
 
 A loss moves *next* back to *unacknowledged* (go-back-N). An ACK moves *unacknowledged*
-forward. If *next* is then behind, it moves along.
+forward. If *next* is then behind *unacknowledged*, it moves forward as well.
 
 A peer with a reordering window reports in a NAK how many packets in a row are missing.
 Only the missing packets are retransmitted. Then *next* skips to the first packet beyond
@@ -163,8 +163,8 @@ class Requester:
         self._window_bytes = settings.window_bytes
         self._congestion_control = congestion_control
         self.retries = Retries(settings, seed=pair.qpn)
-        # The requester decides once per burst, so the actual interval is rounded up to
-        # whole bursts.
+        # The requester decides once per burst whether to request an ACK. The actual
+        # interval is therefore rounded up to whole bursts.
         self._ack_interval_packets = settings.ack_interval_packets
         self.pace = Pace(
             congestion_control=congestion_control,
@@ -314,7 +314,7 @@ class Requester:
         return 0 if self.queue.sending is None else self.queue.sending.order
 
     def is_nearly_done(self) -> bool:
-        """Return whether few bytes of the message with the next packet are left."""
+        """Return whether the message with the next packet has few unsent bytes."""
         message = self.queue.sending
         return (
             message is not None
@@ -551,7 +551,7 @@ class Requester:
             self._port_ns += elapsed_ns
 
     def _begin_parts(self, message: Message) -> None:
-        """Store the current clocks in a message when it is posted."""
+        """Store the current totals of all states in a message when it is posted."""
         message.own_port_ns = self._port_ns
         message.window_ns = self._window_ns
         message.pace_ns = self._pace_ns

@@ -118,7 +118,7 @@ class Scheduler:
         self.pacing_errors = Histogram()
         self.has_news = True
         # The traffic that the network has paused, the ends of the pauses, and the start
-        # of the pause of data.
+        # of the data pause.
         self._paused = 0
         self._data_until_ns = 0
         self._answers_until_ns = 0
@@ -186,7 +186,7 @@ class Scheduler:
             self._answer(queue_pair, is_busy, now_ns)
 
     def _answer(self, queue_pair: QueuePair, is_busy: bool, now_ns: int) -> None:
-        """Queue a pending response, if any. *is_busy*: other packets are waiting."""
+        """Queue a pending response, if any. *is_busy*: whether other packets wait."""
         if not queue_pair.is_answering and queue_pair.responder.has_answer():
             if not is_busy:
                 self._line.demand(now_ns)
@@ -297,7 +297,7 @@ class Scheduler:
         self._schedule(queue_pair)
 
     def next_wakeup_ns(self) -> int:
-        """Return the time of the next work: see `PortEngine.next_wakeup_ns`."""
+        """Return when there is work to do next: see `PortEngine.next_wakeup_ns`."""
         self.has_news = False
         wakeup_ns = _NEVER
         if self._paused != 0:

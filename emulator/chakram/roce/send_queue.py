@@ -141,7 +141,7 @@ class SendQueue:
         return self._behind[self._head + index - 1]
 
     def alike(self, most: int) -> int:
-        """Return how many messages, from the next one to send on, may share a send.
+        """Return how many messages may share a send, starting with the next message.
 
         These messages have one packet each and the same size, order and remote offset.
         Either all or none have immediate data, and none has contents. The result is at

@@ -17,8 +17,8 @@ word  meaning
 
 The link is free at the sum of all words 0 and the largest word 1. Each part thus takes
 the traffic of the other parts into account immediately. Together, the parts keep to the
-rate of the port. In any time T, they send at most rate x (T + burst bound), plus one
-burst per part.
+rate of the port. In any interval T, they send at most rate x (T + burst bound), plus
+one burst per part.
 
 A part yields to another part that has something to send and a lower turn. It yields
 only if the difference of the turns, summed over its own queue pairs, exceeds half a
@@ -107,12 +107,12 @@ class SharedLine(Line):
         return SharedCnpLimiter(interval_ns, self._words, self._first)
 
     def demand(self, since_ns: int) -> None:
-        """Record that there has again been something to send since *since_ns*."""
+        """Record that there is something to send again, starting at *since_ns*."""
         self._busy_since_ns = since_ns
         begin = self._hindmost()
         if begin < 0:
             # All parts were idle. The first part that resumes must not get precedence
-            # because the other parts used the link more in the past.
+            # merely because the other parts used the link more in the past.
             begin = self._foremost()
         if begin > self._words[self._first + 3]:
             self._words[self._first + 3] = begin

@@ -58,7 +58,7 @@ class CongestionControl:
 
     __slots__ = ("is_pacing", "next_timer_ns", "rate_bps", "window_bytes")
 
-    # Casts, because Cython treats annotations in a class as instance attributes.
+    # Use casts, because Cython treats annotations in a class as instance attributes.
     text = (
         "No congestion control: only the window and the port rate limit a queue pair."
     )
@@ -91,9 +91,11 @@ class CongestionControl:
         """Handle the first acknowledgment of *acked_bytes* of payload.
 
         Args:
-            acked_bytes: May be 0, because empty messages are acknowledged too.
-            round_trip_ns: Time from sending a packet that requested an ACK to that ACK;
-                0: no sample. Only packets that were sent once give a sample.
+            acked_bytes: Size of the acknowledged payload. It may be 0, because empty
+                messages are acknowledged, too.
+            round_trip_ns: Time from sending a packet that requested an ACK to the
+                arrival of that ACK; 0: no sample. Only packets that were sent once give
+                a sample.
             now_ns: When the ACK arrived.
         """
 

@@ -267,8 +267,8 @@ class Dcqcn(CongestionControl):
                 also sets the target.
             is_released_at_line: 1: a queue pair that is back at line rate discards
                 alpha. The next notification then counts as the first.
-            scaled_window_bytes: Maximum unacknowledged bytes at line rate, and in
-                proportion at lower rates; 0: no window.
+            scaled_window_bytes: Maximum unacknowledged bytes at line rate. The maximum
+                is proportional to the rate. 0: no window.
 
         Raises:
             ValueError: If a value is out of range, or a rate is above the line rate.

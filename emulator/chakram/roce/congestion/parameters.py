@@ -43,13 +43,13 @@ class Kind(Enum):
     SIZE = "size"
     """``64KiB``, the same at any line rate and time dilation."""
     SHARE = "share"
-    """``1/256``, a share of 1, as an argument in parts of `SHARE_UNIT`."""
+    """``1/256``, a share of 1. The argument is in parts of `SHARE_UNIT`."""
     COUNT = "count"
     """A whole number."""
     FLAG = "flag"
-    """Yes or no, as an argument of 1 or 0."""
+    """Yes or no. The argument is 1 or 0."""
     CHOICE = "choice"
-    """One of several words, as an argument that is the word's index."""
+    """One of several words. The argument is the index of the word."""
 
 
 _UNITS = {Kind.TIME: "_ns", Kind.RATE: "_bps", Kind.SIZE: "_bytes", Kind.SHARE: "_q20"}
@@ -92,7 +92,7 @@ class Parameter:
             object.__setattr__(self, "argument", named)
 
     def dilated(self, value: int, dilation: int) -> int:
-        """Return the argument *value* under a time dilation."""
+        """Return the argument *value*, adjusted to a time dilation."""
         if self.kind is Kind.TIME:
             return value * dilation
         if self.kind is Kind.RATE:
