@@ -71,7 +71,7 @@ class RoundRobin(PacketBalancing):
 
 
 class Adaptive(PacketBalancing):
-    """Choose the port with the shortest queue. Ties are resolved in rotation."""
+    """Choose the port with the shortest queue. Break ties in rotation."""
 
     __slots__ = ()
 

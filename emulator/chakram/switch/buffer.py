@@ -4,7 +4,7 @@
 Every packet in a switch is charged to two accounts. The account of the packet's ingress
 port and class determines when senders of lossless classes are paused. The account of
 its egress port and queue limits lossy classes. An account fills its reserved part, then
-the pool up to its limit, then its headroom. Headroom is released first.
+its share of the pool up to its limit, then its headroom. It releases headroom first.
 
 Source of the dynamic limit: A. Choudhury, E. Hahne, "Dynamic queue length thresholds
 for shared-memory packet switches" (IEEE/ACM Transactions on Networking, 1998).
@@ -130,7 +130,7 @@ class Account:
         return shared_bytes if shared_bytes > 0 else 0
 
     def room_for(self, size_bytes: int) -> int:
-        """Return ``FITS``, ``NEEDS_HEADROOM`` or ``REFUSED`` for *size_bytes* more."""
+        """Return how *size_bytes* fit: ``FITS``, ``NEEDS_HEADROOM`` or ``REFUSED``."""
         after = self.used_bytes + size_bytes - self._reserved_bytes
         if after <= 0:
             return _FITS

@@ -1,7 +1,7 @@
 """Port counters under their SONiC and OpenConfig names, as switches serve them.
 
 Byte counters of switches include the FCS of packets, but those of the model do not. The
-byte counters here therefore contain 4 more bytes per packet.
+byte counters in this module therefore include 4 more bytes per packet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WATCHDOG = "PFC_WD_QUEUE_STATS_DEADLOCK_"
 
 
 def drops(counted: Counted, *, at_ingress: bool) -> int:
-    """Return how many arriving packets a port dropped, or how many outgoing packets."""
+    """Return how many arriving packets, or else outgoing packets, a port dropped."""
     return sum(
         counted["drops_by_reason"][reason]
         for reason in DROP_REASONS
@@ -109,8 +109,8 @@ def openconfig_queue(counted: Counted, klass: int) -> dict[str, int]:
 def switch_tree(ports: Mapping[str, Counted]) -> dict[str, Any]:
     """Return a switch's counters as nested objects that SONiC and OpenConfig define.
 
-    An entry of an OpenConfig list is a member ``name[key=value]``. SONiC's values are
-    text, as its server sends them.
+    An entry of an OpenConfig list is a member ``name[key=value]``. SONiC values are
+    strings, as in the replies of the SONiC server.
 
     Args:
         ports: Counters of the switch's ports, by port name.

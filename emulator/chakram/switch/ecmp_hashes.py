@@ -103,7 +103,7 @@ def ns3_chooser(
 ) -> Callable[[], Callable[[int, int], int]]:
     """Return a factory of choosers for a flow between two ns-3 hosts.
 
-    Hosts are numbered from 0, and have addresses from 11.0.0.1 on. Switch numbers
+    Hosts are numbered from 0, and their addresses start at 11.0.0.1. Switch numbers
     follow the host numbers, and the seed of a switch is its number.
     """
     words = [

@@ -18,7 +18,7 @@ cdef int _NODE_BITS
 cdef long long _PORT_MASK
 
 
-# Ordered by use: fields that every packet uses come first.
+# Fields are in order of use. Fields that every packet uses come first.
 @cython.final
 cdef class Forwarding:
     cdef long long[::1] _paths

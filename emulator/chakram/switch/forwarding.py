@@ -2,9 +2,9 @@
 # cython: cdivision=True
 """Forwarding of packets: next hops, and the choice among equal-cost next hops.
 
-The path of a flow through switches that hash is computed once. It is kept until a link
-goes down or comes up. Computing the hash of a real switch takes longer than all other
-work for a packet.
+The path of a flow through switches that choose by hash is computed once. It is kept
+until a link goes down or comes up. Computing the hash of a real switch takes longer
+than all other work for a packet.
 
 A fabric has far more flows than fit into a CPU cache. The forwarding data of a flow at
 a switch is therefore stored in one place. Flows with drawn choices need no Python
@@ -178,7 +178,7 @@ class Forwarding:
         Args:
             flow: Flow of the packet.
             hop: Number of switches that the packet has passed.
-            node: Switch at which the packet is.
+            node: Switch that is forwarding the packet.
             destination: Destination node of the packet.
             packet: Number of the packet for random choices (see ``packet_number``).
         """

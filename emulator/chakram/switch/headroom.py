@@ -47,7 +47,7 @@ def headroom_bytes(end: LinkEnd, *, mtu: int, cell_bytes: int = 1) -> int:
     nbytes = 2 * mtu + 2 * end.bytes_in(end.delay_ns)
     nbytes += _PEER_RESPONSE_QUANTA * _BYTES_PER_QUANTUM + 2 * _SONIC_FRAME_BYTES
     if cell_bytes > 1:
-        # The worst packets are one byte longer than a cell.
+        # In the worst case, packets are one byte longer than a cell.
         nbytes = nbytes * 2 * cell_bytes // (cell_bytes + 1)
     return -(-nbytes // _KIB) * _KIB
 

@@ -108,7 +108,7 @@ def upper_bounds(weights: Sequence[int]) -> list[int]:
     before = 0
     for weight in weights:
         before += weight
-        # Round to nearest, and halves up, like the kernel's division.
+        # Round to the nearest integer, and round halves up, as the kernel does.
         bounds.append(((before << HASH_BITS) + total // 2) // total - 1)
     return bounds
 

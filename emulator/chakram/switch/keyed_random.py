@@ -31,7 +31,7 @@ _PRIME = 0x9E37_79B1  # 2**32 / golden ratio: spreads numbers over all bits
 
 
 def draw(seed: int, stream: int, number: int) -> int:
-    """Return the 32-bit random number *number* of a *stream*.
+    """Return the 32-bit random number at an index of a *stream*.
 
     Args:
         seed: Seed of all streams.
@@ -102,7 +102,7 @@ def _mixed(mixed: int) -> int:
 
 
 def flow_hash(seed: int, source: int, destination: int, source_port: int) -> int:
-    """Return a 32-bit hash of a flow, distributed as well as a switch's hash."""
+    """Return a 32-bit hash of a flow, as evenly distributed as a switch's hash."""
     value = _with_part(seed & _WORD, source)
     value = _with_part(value, destination)
     return _with_part(value, source_port)

@@ -583,7 +583,7 @@ class SwitchModel:
             port.left_ns = now_ns
 
     def _draw_wire_fault(self, port: Port, slot: int) -> None:
-        """Draw whether a faulty wire loses or corrupts a packet."""
+        """Decide at random whether a faulty wire loses or corrupts a packet."""
         number = self.packets.cells[slot + _NUMBER]
         drawn = draw(self._seed, _WIRE_STREAM + port.number, number)
         if drawn < port.lost_share:

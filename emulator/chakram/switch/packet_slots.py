@@ -153,7 +153,7 @@ class Packets:
             self._free = number * _FIELDS
 
     def capacity(self) -> int:
-        """Return how many packets fit without growth."""
+        """Return how many packets fit into the array at its current size."""
         return len(self.cells) // _FIELDS
 
     def take(self) -> int:

@@ -29,7 +29,7 @@ cdef long long _BIT_NS
 cdef long long _QUANTUM_BYTES
 
 
-# Ordered by use: fields that every packet uses come first.
+# Fields are in order of use. Fields that every packet uses come first.
 @cython.final
 cdef class Port:
     cdef readonly int number

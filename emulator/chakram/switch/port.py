@@ -211,7 +211,8 @@ class Port:
         self.drops_by_reason = [0] * 16
         self.wred_drops = [0] * 8
         self.pfc_sent = [0] * 8
-        # Number of storms that the watchdog has detected, and number that have ended.
+        # Number of storms that the watchdog has detected, and number of storms that
+        # have ended.
         self.storms = [0] * 8
         self.restored = [0] * 8
 
@@ -220,8 +221,8 @@ class Port:
         for number, weight in enumerate(weights):
             if weight == 0:
                 self._strict |= 1 << number
-            # A quantum is at least one packet of the usual size, and as small as the
-            # weights allow.
+            # A quantum is at least one packet of the usual size, and no larger than the
+            # weights require.
             self.by_class[number << 4 | _QUANTUM] = weight * _QUANTUM_BYTES // least
 
     # Queues.
@@ -369,7 +370,7 @@ class Port:
         return self.pause_classes != 0
 
     def class_of(self, dscp: int) -> int:
-        """Return the class of packets with a DSCP."""
+        """Return the class of packets with this DSCP."""
         return self.class_of_dscp[dscp]
 
     def is_paused(self, klass: int) -> bool:

@@ -199,7 +199,7 @@ def sonic(
         wred: Marking of lossless classes at each port.
         watchdog: Watchdog of every port, or None.
         quanta: Duration of a pause, in 512 bit times.
-        response_ns: Time until a paused sender obeys.
+        response_ns: Time until a paused sender stops sending.
     """
     headrooms = [headroom_bytes(end, mtu=mtu, cell_bytes=cell_bytes) for end in ends]
     reserved_bytes = -(-mtu // cell_bytes) * cell_bytes

@@ -89,7 +89,7 @@ class BufferLimit(_Checked):
         static_bytes: Static limit of the shared bytes of the class.
         headroom_bytes: Bytes beyond the limit for packets in flight while their sender
             is being paused.
-        xon_bytes: Minimum of the limit below which the sender resumes.
+        xon_bytes: Minimum value of the threshold below which the sender resumes.
         xon_offset_bytes: The sender resumes this many bytes below the limit, or at
             *xon_bytes* if that is higher.
     """
@@ -142,7 +142,7 @@ class PauseSettings:
         quanta: Duration of a pause that is not refreshed; None for a pause that lasts
             until it is ended.
         frame_bytes: Size of a pause frame.
-        response_ns: Time until a paused sender obeys.
+        response_ns: Time until a paused sender stops sending.
     """
 
     classes: tuple[int, ...] = ()
