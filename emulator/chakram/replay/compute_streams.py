@@ -11,8 +11,8 @@ __all__ = ["ComputeStreams"]
 class ComputeStreams:
     """The busy streams and the operations that wait for them.
 
-    The waiting operation with the lowest preference goes first. Among operations with
-    equal preference, the first to wait goes first.
+    The waiting operation with the lowest preference value goes first. Among operations
+    with equal values, the one that has waited longest goes first.
     """
 
     __slots__ = ("_arrivals", "_waiting")

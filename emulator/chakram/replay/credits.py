@@ -103,7 +103,7 @@ class Credits:
         return Flow(self._by_qpn[grant], self._number)
 
     def waiting_for(self) -> list[str]:
-        """Describe how many messages each peer has not granted, one clause per peer."""
+        """Describe how many messages wait for a grant, in one clause per peer."""
         return [
             f"delays {len(held)} message(s) until rank {self._peer_of[qpn]} grants them"
             for qpn, held in self._held.items()

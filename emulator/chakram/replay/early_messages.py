@@ -1,5 +1,5 @@
 # cython: language_level=3, annotation_typing=False
-"""Messages that arrive before their rank has started the operation."""
+"""Messages that arrive before the receiving rank has started their operation."""
 
 from __future__ import annotations
 

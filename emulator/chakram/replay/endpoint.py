@@ -87,8 +87,8 @@ class Endpoint:
         dscps: DSCP of data by QPN, for queue pairs with a separate traffic class.
         events: (QPN, event) of queue pairs that belong to no rank, oldest first. The
             code that posts on these queue pairs takes the events.
-        woken: Endpoints of this process that got messages within the host. The caller
-            clears the list.
+        woken: Endpoints of this process that received messages within the host. The
+            caller clears the list.
 
     Raises:
         PlanError: If the plan contradicts itself.
@@ -164,7 +164,7 @@ class Endpoint:
         # queue pair is None.
         self._replay_of_place: list[Replay] = []
         self._queue_pairs: list[QueuePair | None] = []
-        # Empty if every message uses a single queue pair unchanged.
+        # Empty if every message is posted whole on a single queue pair.
         self._bundle_of_qpn: dict[int, Bundle] = {}
         self.events: deque[tuple[int, Event]] = deque()
         self.destinations: list[tuple[str, int]] = []

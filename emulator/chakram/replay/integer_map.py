@@ -18,7 +18,7 @@ _EMPTY = b"\xff" * 8
 
 
 class NumberTable:
-    """A map from nonnegative integers to integers, with each key next to its value."""
+    """A map from nonnegative integers to integers. Values are stored next to keys."""
 
     __slots__ = ("_cells", "_count", "_shift")
 

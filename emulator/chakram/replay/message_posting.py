@@ -135,7 +135,7 @@ class Posts:
         if active is None:
             return None
         active.marks[active.first_send + flow.send] = 0
-        # Between its release and its post, a message waits only for the generator.
+        # Between its release and its posting, a message waits only for the generator.
         wait_ns = event.generator_wait_ns
         if event.posted_ns > flow.ready_ns:
             wait_ns += event.posted_ns - flow.ready_ns
@@ -159,7 +159,7 @@ class Posts:
     # Status.
 
     def waiting_for(self) -> list[str]:
-        """Describe how many messages each peer has not granted, one clause per peer."""
+        """Describe how many messages wait for a grant, in one clause per peer."""
         return self._credits.waiting_for() if self._credits is not None else []
 
     def _post_own(self, active: ActiveOperation, send: int) -> None:

@@ -22,7 +22,7 @@ _LAST = 1 << 62
 def preferences(policy: str, columns: OperationColumns) -> list[int]:
     """Return the preference of each operation, which orders operations that are ready.
 
-    The lowest preference goes first. Operations with equal preference go in the order
+    Operations with lower values go first. Operations with equal values go in the order
     in which they became ready.
 
     Raises:

@@ -129,7 +129,7 @@ class ProgramTables:
         )
 
     def _counted(self, rows: list[int], where: str) -> dict[int, int]:
-        """Return the number of messages by peer. Check their numbers 0, 1, 2, ..."""
+        """Return the number of messages by peer, after a check of their numbers."""
         numbers: dict[int, list[int]] = {}
         for row in rows:
             numbers.setdefault(self.targets[row], []).append(self.numbers[row])

@@ -84,7 +84,8 @@ class Replay:
         is_background: Whether the rank continues until all other jobs have ended.
         is_held: Whether the rank begins no further iteration.
         iteration: Number of the current or next iteration.
-        completed_messages: Number of own messages acknowledged, over all iterations.
+        completed_messages: Number of the rank's acknowledged messages, over all
+            iterations.
         completed_operations: Number of operations done, over all iterations.
         finished_ns: End of the last iteration, or ``NEVER`` before that.
 
@@ -151,7 +152,8 @@ class Replay:
         job = settings.of(program.job)
         self.is_background = job.is_background
         self.is_held = False
-        # An idle background rank would repeat iterations without end at the same time.
+        # A background rank without work would repeat endless iterations without
+        # advancing the time.
         self._iterations = (
             _ENDLESS
             if job.is_background and not columns.is_idle

@@ -43,7 +43,7 @@ class ActiveOperation:
         end_rank: If the latest event is a message, number of the rank at the other end.
         end_number: If the latest event is a message, the message number.
         is_counted: Whether the time of the operation counts as communication.
-        slip_ns: Delay of the actual start after the recorded start.
+        slip_ns: Delay of the actual start relative to the recorded start.
     """
 
     __slots__ = (

@@ -68,7 +68,7 @@ class Readiness:
     ) -> None:
         count = len(dependencies)
         self._count = count
-        # Arrays have a spare entry, because compiled code takes no empty ones.
+        # Arrays have a spare entry, because compiled code does not accept empty arrays.
         self._counts = array("i", (*map(len, dependencies), 0))
         # Ready operations are queued by their place in the order of preference.
         order = list(range(count))
@@ -101,7 +101,7 @@ class Readiness:
         self.released_by = _NO_NUMBERS
 
     def another(self) -> Readiness:
-        """Return the progress of another rank with the same dependencies.
+        """Create the readiness of another rank with the same dependencies.
 
         Both objects share the tables.
         """

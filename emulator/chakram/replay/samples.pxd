@@ -1,4 +1,4 @@
-# C types of samples.py for the compiled build.
+# C types for the compiled version of samples.py.
 
 cimport cython
 

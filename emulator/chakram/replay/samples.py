@@ -39,7 +39,7 @@ _invalid = itemgetter(
     *(at for at, name in enumerate(_COLUMNS) if name.startswith("invalid_"))
 )
 _PAUSED = _COLUMNS.index("paused_ns")
-# Index of each value in the complete list. For duplicate names, the last index.
+# Index of each value in the complete list. A duplicate name has its last index.
 _PLACES = {
     name: at
     for at, name in enumerate(
@@ -169,7 +169,7 @@ class Sampler:
         self._count(rows)
 
     def finish(self, now_ns: int) -> None:
-        """Take the final sample of everything. Without bins, it is the only one."""
+        """Take the final sample of everything. Without bins, it is the only sample."""
         self._sample_ports(now_ns)
         for entry in self._pairs:
             if entry.pair.happenings() != entry.seen:
@@ -223,7 +223,8 @@ def port_values(
         rx_bytes: Number of bytes received.
         socket_drops: Number of packets dropped because a socket buffer was full.
         send_retries: Number of failed sends, for example for lack of buffer space.
-        paused_ns: Pause time, if a better value than that in *counted* is known.
+        paused_ns: Pause time, if a more accurate value than the one in *counted* is
+            known.
     """
     row: tuple[int, ...] = _behind_number(
         (
