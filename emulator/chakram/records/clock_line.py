@@ -26,7 +26,7 @@ _TIMES: dict[str, tuple[Sequence[str], tuple[str, ...]]] = {
     "queue_pairs": (row_layout.QUEUE_PAIR_FIELDS, ("time_ns",)),
     "ports": (row_layout.PORT_FIELDS, ("time_ns",)),
 }
-"""Columns with times on the agent's clock, by table. The first is never unknown."""
+"""Columns with times on the agent's clock, by table. The first is always known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,7 +142,7 @@ class CollectiveJoiner:
         return flows
 
     def unfinished(self) -> list[CollectiveRecord]:
-        """Return a partial record of each collective that lacks reports of ranks."""
+        """Return a partial record of each collective that some ranks did not report."""
         return [
             self._record(self.operations.identities[index], iteration, gathering)
             for (iteration, index), gathering in sorted(self._gathering.items())

@@ -347,7 +347,7 @@ class PortStatistics:
     Bytes include everything from the Ethernet header to the ICRC.
 
     Attributes:
-        round_trips: Times from a packet that requested an ACK to the ACK, without
+        round_trips: Times from a packet that requested an ACK to the ACK, excluding
             retransmitted packets.
         pacing_errors: Delays of data bursts relative to their pace, for ports or queue
             pairs with a rate.

@@ -39,7 +39,7 @@ def recovered_ns(
 
     Returns:
         The time, or None if it is unknown.  It is unknown if there were no comparable
-        messages before the fault, or if a session was slow to its last message.
+        messages before the fault, or if a session was still slow at its last message.
     """
     longest_ns: dict[Hashable, int] = {}
     for each in messages:

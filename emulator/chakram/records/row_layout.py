@@ -82,7 +82,7 @@ class ShareRow(NamedTuple):
     generator_wait_ns: int
     retransmitted: int
     ce: int  # received packets with the mark "congestion experienced"
-    slip_ns: int  # delay of its start after the recorded time
+    slip_ns: int  # start delay relative to the recorded time
     wrong: int  # received packets with a wrong payload
     released_by: int = UNKNOWN  # operation that it waited for longest
     end_kind: int = UNKNOWN  # an END_* number: event that ended it

@@ -25,7 +25,7 @@ GENERATOR_BOUND_PERCENT = 5
 
 
 def is_generator_bound(wait_share: float) -> bool:
-    """Return whether a collective with this fraction of waiting is generator-bound."""
+    """Return whether this fraction of waiting makes a collective generator-bound."""
     return 100 * wait_share > GENERATOR_BOUND_PERCENT
 
 
@@ -43,7 +43,7 @@ class CollectiveKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveIdentity:
-    """Properties of one collective in the plan, equal in every iteration.
+    """Properties of one collective in the plan, which are the same in every iteration.
 
     ``shares`` is the number of ranks of the plan that take part.  ``root`` is None if
     the collective has no root.  For a message between two ranks, ``name`` and
@@ -80,8 +80,8 @@ class CollectiveIdentity:
         )
 
 
-# The next two classes are tuples.  A run may have hundreds of thousands of messages,
-# and a frozen dataclass takes two to four times as long to create.
+# The next two classes are tuples, because a run may have hundreds of thousands of
+# messages. A frozen dataclass takes two to four times as long to create.
 
 
 class CriticalFlow(NamedTuple):
@@ -135,7 +135,10 @@ class CollectiveRecord(NamedTuple):
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is measured, complete and not a barrier. Barriers have no size."""
+        """Whether the record is measured, complete and not of a barrier.
+
+        Barriers have no size.
+        """
         is_barrier = self.identity.op is CollectiveOp.BARRIER
         return self.measured and self.complete and not is_barrier
 
