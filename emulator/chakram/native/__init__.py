@@ -1,1 +1,1 @@
-"""Optional native helpers for CPU caches and memory.  Uncompiled, they do nothing."""
+"""Optional native helpers for CPU caches and memory, with fallbacks in Python."""

@@ -1,4 +1,4 @@
-"""Comparison of bytes in buffers, and 32-bit words in them.
+"""Functions that compare bytes in buffers and read 32-bit words from them.
 
 A compiled module uses the functions of the same names in ``buffers_direct.pxd``. They
 compare 64 bytes at a time where the processor can, and read a word with one

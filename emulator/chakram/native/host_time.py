@@ -1,7 +1,7 @@
-"""Time of the host.
+"""Monotonic clock of the host.
 
 A compiled module uses the function of the same name in ``host_time_direct.pxd``, which
-asks the C library and makes no Python integer.
+calls the C library and creates no Python integer.
 """
 
 from __future__ import annotations

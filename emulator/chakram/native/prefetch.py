@@ -26,22 +26,22 @@ __all__ = [
 
 
 def prefetch(thing: object, lines: int) -> None:
-    """Prefetch the first *lines* of an object, which may be None."""
+    """Prefetch the first *lines* cache lines of an object, which may be None."""
 
 
 def prefetch_item(things: list[Any], at: int, lines: int) -> None:
-    """Prefetch the first *lines* of a list item without stalling.
+    """Prefetch the first *lines* cache lines of a list item without stalling.
 
     *at* must be in bounds.
     """
 
 
 def prefetch_part(things: list[Any], at: int, first: int, lines: int) -> None:
-    """Prefetch *lines* of a list item, starting at its line *first*."""
+    """Prefetch *lines* cache lines of a list item, starting at its line *first*."""
 
 
 def prefetch_place(things: list[Any], at: int) -> None:
-    """Prefetch the line of a list that contains the pointer to an item."""
+    """Prefetch the cache line of a list that contains the pointer to an item."""
 
 
 def prefetch_cell(cells: array[int], at: int) -> None:
