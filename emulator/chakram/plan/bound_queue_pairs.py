@@ -135,7 +135,7 @@ def peers_of(plan: AgentPlan, bound: Iterable[BoundQueuePair]) -> Peers:
 def payload_slots(
     ranks: Iterable[RankPlan], transport: TransportPlan, settings: RunSettings
 ) -> int:
-    """Return how many slots per queue pair verify WRITEs; 0: they cannot be verified.
+    """Return how many slots each queue pair needs to verify WRITEs; 0: not verifiable.
 
     Credits prevent a slot from being overwritten before it has been verified.
     Point-to-point messages have no credits.

@@ -26,10 +26,11 @@ host rate    packets    bursts per s     ring all-reduce    direct all-to-all
 1 Gbit/s     8          30 000           98.3               98.7
 ===========  =========  ===============  =================  =====================
 
-So bursts grow until all ports of a process together send 30 000 of them per second.
+Bursts therefore grow until all ports of a process together send only 30 000 bursts per
+second.
 
-On a Clos (2 spines, 2 leaves) every burst takes more hops and therefore more time of
-the core. The same collectives reached:
+On a Clos (2 spines, 2 leaves) every burst takes more hops and therefore more core time.
+The same collectives reached:
 
 * 99.1 and 92 % at 500 Mbit/s with 4 packets
 * 99.5 and 98.8 % at 500 Mbit/s with 8 packets
@@ -37,14 +38,15 @@ the core. The same collectives reached:
 
 A mix of collectives loaded all ports of such a Clos at 250 Mbit/s. With bursts of 4
 packets, it often waited for the process and took 3 to 9 % longer than simulated. With 8
-packets it did not. So on two tiers a process sends a quarter as many bursts.
+packets it did neither. On two tiers, a process therefore sends a quarter as many
+bursts.
 
 If a process models the switches, it handles each packet separately and once, regardless
 of the number of switches on the path. Larger bursts then only save wakeups of processes
 that each have a core, so even fewer bursts are sent. Packets now wait for two processes
-and in their host's own queue, so windows are at least 5 ms of the port's rate. At 200
-Mbit/s, rings of 8 hosts took 13 % longer than simulated with bursts of 2 and windows of
-64 KiB.
+and in their host's own queue, so a window covers at least 5 ms at the port's rate. At
+200 Mbit/s, rings of 8 hosts took 13 % longer than simulated with bursts of 2 and
+windows of 64 KiB.
 """
 
 from __future__ import annotations
@@ -111,8 +113,8 @@ def window_bytes(
 
     With fewer bursts in flight, a queue pair waits for acknowledgments. With more
     bursts, the queue pair only fills queues (1 Gbit/s, bursts of 8: 96 to 98 % with 64
-    KiB, 96 to 99 % with 128 KiB). With modeled switches, the window is also at least 5
-    ms of a port's rate in real time.
+    KiB, 96 to 99 % with 128 KiB). With modeled switches, the window also covers at
+    least 5 ms of real time at a port's rate.
     """
     late = (modeled_rate_bps or 0) * _MODELED_WINDOW_NS // (8 * 10**9)
     return max(_LEAST_WINDOW_BYTES, late, _WINDOW_BURSTS * burst_packets * path_mtu)

@@ -1,4 +1,4 @@
-"""Compact queue pairs for plans with millions, at 50 bytes each instead of 450.
+"""Compact queue pairs for large plans, at 50 bytes each instead of 450.
 
 A queue pair is a row of numbers. Its two ends become objects each time they are read.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 PACKED_FROM = 1 << 18
-"""Number of queue pair ends from which a plan packs them."""
+"""Minimum number of queue pair ends in a plan that packs its queue pairs."""
 
 _NO_RATE = -1
 

@@ -29,13 +29,13 @@ class FaultAction(IntEnum):
 
     DROP = 0
     DELAY = 1
-    """The packet arrives, or leaves, later; subsequent packets overtake it."""
+    """The packet arrives or leaves later; subsequent packets overtake it."""
     DUPLICATE = 2
-    """The packet arrives, or leaves, twice."""
+    """The packet arrives or leaves twice."""
     REORDER = 3
     """A given number of packets of its queue pair overtake the packet."""
     MARK = 4
-    """The packet is treated as, or leaves, marked "congestion experienced"."""
+    """The packet arrives or leaves with the mark "congestion experienced"."""
     NOT_READY = 5
     """The packet is answered with a receiver-not-ready NAK."""
     CORRUPT = 6

@@ -280,7 +280,7 @@ def _dscps(
     ops: dict[str, set[CollectiveOp | None]] = {POINT_TO_POINT: {None}}
     for program in programs if rules else ():
         for use in program.columns.collective_uses:
-            # Barriers queue no data, and rules do not list them.
+            # Barriers queue no data, and traffic class rules do not list them.
             if use.op is not CollectiveOp.BARRIER:
                 ops.setdefault(program.groups[use.group].name, set()).add(use.op)
     for group, done in ops.items():

@@ -1,7 +1,7 @@
 """Wire cost of a message, in layer-2 bytes as a kernel or a shaper counts them.
 
-Every packet has Ethernet (14), IPv4 (20) or IPv6 (40), UDP (8), BTH (12) and ICRC (4).
-The overhead is 58 or 78 bytes, without preamble, frame check sequence and gap. The
+Every packet has Ethernet (14 bytes), IPv4 (20) or IPv6 (40), UDP (8), BTH (12) and ICRC
+(4). The overhead is 58 or 78 bytes, without preamble, frame check sequence and gap. The
 first packet of an RDMA WRITE also has a RETH (16). The last packet of a message also
 has immediate data (4) and up to 3 padding bytes, which make its payload a multiple of
 4.
