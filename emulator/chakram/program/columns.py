@@ -59,7 +59,7 @@ class OperationColumns:
 
     Attributes:
         kinds: ``COMPUTE``, ``COLLECTIVE``, ``SEND`` or ``RECEIVE``.
-        node_ids: Node ids of the trace, unsigned 64-bit. They are meaningless for rows
+        node_ids: Node IDs of the trace, unsigned 64-bit. They are meaningless for rows
             in ``without_node``.
         without_node: Rows without a node.
         names: All names in UTF-8, concatenated.
@@ -112,7 +112,7 @@ class OperationColumns:
         return self.names[begin : self.name_ends[row]].decode("utf-8", "surrogatepass")
 
     def node_id(self, row: int) -> int | None:
-        """Return the node id of a row, or None."""
+        """Return the node ID of a row, or None."""
         return None if row in self.without_node else self.node_ids[row]
 
     def start_ns(self, row: int) -> int | None:
@@ -170,7 +170,7 @@ class OperationColumns:
 
 
 _MOST = 2**63 - 1
-"""Replacement for larger numbers. It exceeds every limit, so a check reports it."""
+"""Value stored for larger numbers. It exceeds every limit, so a check reports it."""
 
 
 class ColumnWriter:

@@ -312,7 +312,8 @@ class _Lowering:
         self._times = ComputeTimes(options)
         self._listed: dict[tuple[object, ...], ListedAlgorithm] = {}
         self._known: dict[bytes, _Alike] = {}
-        # The same by a key without the numbers of all collectives, if it is known.
+        # The same results by a key without the numbers of collectives. Some ranks have
+        # no such key.
         self._alike: dict[object, _Alike] = {}
 
     def warnings(self) -> list[str]:

@@ -1,9 +1,9 @@
 """Matching of collectives and messages between the ranks of a job.
 
-A Chakra trace does not state which nodes of two ranks are the same collective. Node ids
-match only by accident, and the order in which ranks issue collectives depends on
-timing. Therefore, Chakram matches collectives before the run. Every rank's nodes are
-sorted topologically, with ties broken by node id. The collectives of each process group
+A Chakra trace does not state which nodes of two ranks represent the same collective.
+Node IDs match only by accident, and the order in which ranks issue collectives depends
+on timing. Therefore, Chakram matches collectives before the run. Every rank's nodes are
+sorted topologically, with ties broken by node ID. The collectives of each process group
 are counted in that order. The k-th collectives of all members match, and must agree on
 operation, size and root.
 
@@ -82,7 +82,7 @@ class Collectives(Mapping[int, Mapping[int, CollectiveId]]):
             order of their numbers. Ranks of one shape mostly share them.
 
     Attributes:
-        positions: As above.
+        positions: As in the arguments.
         of_rank: The same positions by rank, then by name of the group.
     """
 
@@ -127,7 +127,7 @@ class Matching:
     Attributes:
         groups: The process groups that collectives use, by name.
         orders: All positions of every rank in topological order, with ties in order of
-            node id.
+            node ID.
         collectives: Identities of every rank's collectives.
         messages: Identities of every rank's sends and receives.
         splits: Splits of every all_to_all_v, with members in the group's order.

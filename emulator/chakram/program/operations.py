@@ -116,7 +116,7 @@ class RankSplits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProgram:
-    """One iteration of one rank.
+    """The program of one rank for one iteration.
 
     Dependencies may refer to any row in ``columns`` but must not form a cycle. Among
     ready operations, earlier rows take precedence.

@@ -1,4 +1,4 @@
-# C types of program_check.py, for the compiled form.
+# C types for the compiled version of program_check.py.
 
 cimport cython
 

@@ -303,7 +303,7 @@ class ProgramChecks:
     """Checker for individual programs. Shared columns are checked only once."""
 
     def __init__(self) -> None:
-        # Keeping a reference to the columns prevents reuse of their id.
+        # Keeping a reference to the columns prevents reuse of their ``id()``.
         self._known: dict[int, tuple[OperationColumns, ColumnsCheck]] = {}
 
     def of(self, columns: OperationColumns) -> ColumnsCheck:
