@@ -269,7 +269,7 @@ class _Arrivals:
         before = bisect_left(self._steps, last) if self._steps else 0
         if not (send.further or send.after or before):
             arrivals = self._by_chunk.get(send.chunk, ())
-            # A list, because a generator here would double the time for large groups.
+            # Use a list, because a generator would double the time for large groups.
             return tuple([index for step, index in arrivals if step < last])
         found = {
             index

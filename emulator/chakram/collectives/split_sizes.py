@@ -20,7 +20,7 @@ Matrix = tuple[tuple[int, ...], ...]
 class Splits(NamedTuple):
     """Bytes that one member sends and receives, by position.
 
-    The part of a member for itself is not transferred.
+    The part that a member keeps for itself is not transferred.
     """
 
     sent_bytes: tuple[int, ...]

@@ -151,7 +151,7 @@ AUTO_RULES: dict[CollectiveOp, tuple[Rule, ...]] = {
 def chosen(
     op: CollectiveOp, choice: Choice, *, size_bytes: int, nranks: int
 ) -> str | UserAlgorithm:
-    """Return the algorithm for a collective of this size. Built-in ones are names."""
+    """Return the algorithm for a collective of this size, by name if it is built in."""
     rules = choice if isinstance(choice, tuple) else (Rule(algorithm=choice),)
     for each in (rules, AUTO_RULES[op]):
         for rule in each:

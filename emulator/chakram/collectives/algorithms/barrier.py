@@ -1,8 +1,8 @@
 """The dissemination barrier: ceil(log2 n) steps for any number of ranks.
 
-In step s every position notifies the position 2**s further. The message means that the
-sender has arrived, and so have all positions that have notified it, directly or
-indirectly. Messages are empty.
+In step s, every position notifies the position that is 2**s places ahead. The message
+means that the sender has arrived, and so have all positions that have notified it,
+directly or indirectly. Messages are empty.
 
 Source: Hensgen, Finkel and Manber, Two algorithms for barrier synchronization, 1988.
 """

@@ -83,7 +83,7 @@ class Fold:
         return position < 2 * self.folded and position % 2 == 1
 
     def positions(self, begin: int, end: int) -> range:
-        """Return the positions behind virtual positions *begin* to *end* - 1."""
+        """Return positions represented by virtual positions *begin* to *end* - 1."""
         return range(begin + min(begin, self.folded), end + min(end, self.folded))
 
 

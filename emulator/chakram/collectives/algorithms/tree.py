@@ -1,9 +1,9 @@
 """Binomial trees: the number of positions with the data doubles in every step.
 
 Positions are counted from the root. In step s of a broadcast, every position below 2**s
-sends to the position 2**s further, so n ranks take ceil(log2 n) steps. A reduce is the
-reverse. The whole buffer moves as one chunk. This suits small buffers, where latency
-per step outweighs serialization delay.
+sends to the position that is 2**s places ahead, so n ranks take ceil(log2 n) steps. A
+reduce is the reverse. The whole buffer moves as one chunk. This suits small buffers,
+where latency per step outweighs serialization delay.
 
 In a scatter, each position sends each child the parts of that child's subtree, the
 largest subtree first. A gather is the reverse. Both need few messages, but parts deep
