@@ -1,4 +1,4 @@
-"""Output of optional programs of a host, such as ``chronyc``."""
+"""Output of optional programs on a host, such as ``chronyc``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def command_output(command: Sequence[str], *, timeout_s: float) -> bytes:
-    """Return the output of a command; empty if it is missing, fails or hangs."""
+    """Return the output of a command, or nothing if it is missing, fails or hangs."""
     if shutil.which(command[0]) is None:
         return b""
     try:

@@ -34,8 +34,8 @@ class Setting:
             field. None if no message has the field.
         key: Key below its section, e.g. ``dscp.data``. Empty: the name of the field
             without its unit. None: the experiment file has no key for it.
-        is_optional: Whether the key may be omitted. Another rule then decides, or the
-            field's default means "none".
+        is_optional: Whether the key may be omitted. Another rule then sets the value,
+            or the field's default means "none".
         least: Smallest value allowed in the file, if the field accepts smaller ones.
         above: Exclusive lower bound of the value in the file.
         most: Largest value allowed in the file, if the field accepts larger ones.

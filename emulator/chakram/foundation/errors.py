@@ -1,4 +1,4 @@
-"""Exceptions of Chakram, each with a place, a fault and, if possible, a remedy.
+"""Chakram exceptions, each with a place, a fault and, if possible, a remedy.
 
 The tree::
 
@@ -16,7 +16,7 @@ The tree::
     │   ├── ScheduleError         an algorithm is wrong or does not fit
     │   ├── PlanError             ranks, ports and addresses do not fit together
     │   ├── PlugInError           a plug-in is missing, different or invalid
-    │   ├── ResultsError          a file of another simulator is invalid
+    │   ├── ResultsError          a file from another simulator is invalid
     │   ├── NoRunDirectory        the given directory is not a run directory
     │   ├── NoLab                 no lab has the given name
     │   └── OutputExists          an output would replace a file or folder
@@ -118,7 +118,7 @@ class PlanError(InputError):
 
     @classmethod
     def of_problems(cls, where: str, problems: Sequence[str]) -> Self:
-        """Return an error with the first problem and the number of the others."""
+        """Return an error with the first problem and the number of further problems."""
         more = len(problems) - 1
         return cls(where, problems[0], f"and {more} more problems" if more else None)
 
@@ -128,7 +128,7 @@ class PlugInError(InputError):
 
 
 class ResultsError(InputError):
-    """Results of another simulator are invalid, or belong to another job."""
+    """Results from another simulator are invalid, or belong to another job."""
 
 
 class NoRunDirectory(InputError):
@@ -150,7 +150,7 @@ class EnvironmentProblem(ChakramError):
 
 
 class PrivilegeError(EnvironmentProblem):
-    """The user lacks the privilege for the operation."""
+    """The user lacks the privilege that the operation requires."""
 
 
 class FabricError(EnvironmentProblem):
@@ -192,13 +192,14 @@ class ControllerStalled(AgentError):
 
 
 class HostsAbsent(AgentError):
-    """Agents of some hosts were launched, but did not start.
+    """Agents on some hosts were launched, but did not start.
 
     Args:
         where: As for ``ChakramError``.
         found: As for ``ChakramError``.
         hint: As for ``ChakramError``.
-        hosts: Names of the hosts, which do not travel between processes.
+        hosts: Names of the hosts. They are lost if the error is sent to another
+            process.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from chakram.foundation.errors import EnvironmentProblem
 
 
 def module_or_none(name: str) -> Any:
-    """Return a module of the standard library, or None where it does not exist."""
+    """Return a standard library module, or None if this system does not have it."""
     try:
         return import_module(name)
     except ImportError:
@@ -26,7 +26,7 @@ def usable_cores() -> set[int]:
 
 
 def require_linux(what: str) -> None:
-    """Refuse work that sends packets or builds networks on another system.
+    """Raise an error if the system is not Linux, which *what* requires.
 
     Args:
         what: The command, e.g. ``chakram run``.

@@ -1,10 +1,10 @@
 """Registries of named objects, which are built in or come from plug-ins.
 
 Built-in objects are the modules of one folder, by file name. Plug-ins are entry points
-of installed packages, in one group. A registry treats both the same: each consists of a
-module and an attribute, and is imported on first use. Chakram never sends code to other
-machines. Each process that executes a plan looks the names up in its own registry. The
-process also compares the packages and versions that provide these names.
+of installed packages, in one group. A registry treats both the same way. It identifies
+an object by module and attribute, and imports it on first use. Chakram never sends code
+to other machines. Each process that executes a plan looks the names up in its own
+registry. The process also compares the packages and versions that provide these names.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Registry(Generic[Found]):
     """All objects of one kind, by name.
 
     Args:
-        noun: The kind, as messages name it, e.g. ``congestion control``.
+        noun: The kind, as it appears in messages, e.g. ``congestion control``.
         group: Entry-point group of plug-ins.
         own: Function that returns the targets of the built-in objects by name. It is
             called once.
@@ -86,8 +86,8 @@ class Registry(Generic[Found]):
     @cached_property
     def installed(self) -> tuple[PlugIn, ...]:
         """The plug-ins of this interpreter, sorted by name and searched only once."""
-        # Imported here because this module loads an email parser, and most processes
-        # use built-in names only.
+        # Import ``metadata`` only here, because it loads an email parser. Most
+        # processes use only built-in names.
         from importlib import metadata
 
         found = {

@@ -1,7 +1,7 @@
 """Replacement of host names, addresses, user names and a home folder in text.
 
 The same name always has the same replacement, so that a reader can follow which host
-sent to which address. Loopback and unspecified addresses stay.
+sent to which address. Loopback and unspecified addresses are kept.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@ r"""Escape characters of untrusted text that could deceive a terminal or reader.
 
 Names may come from untrusted traces, experiments, agents and runs. A control character,
 a terminal escape sequence or a bidirectional text mark could hide or forge printed
-text. XML does not allow control characters. Each such character becomes its escape in
-JSON and Python, such as ``\u001b``.
+text. XML does not allow control characters. Each such character is replaced with its
+JSON and Python escape, such as ``\u001b``.
 """
 
 from __future__ import annotations

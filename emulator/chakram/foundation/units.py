@@ -204,7 +204,7 @@ def exact_byte_rate(rate: int) -> str:
 
 
 def _exact(value: int, factors: dict[str, int], units: tuple[str, ...]) -> str:
-    """Return *value* in the first of *units* that fits into it, or in the last."""
+    """Return *value* in the first of *units* that it reaches, or else in the last."""
     unit = next((each for each in units if value >= factors[each]), units[-1])
     whole, rest = divmod(value, factors[unit])
     # All factors are powers of ten.
@@ -213,7 +213,7 @@ def _exact(value: int, factors: dict[str, int], units: tuple[str, ...]) -> str:
 
 
 def about_size(size_bytes: int) -> str:
-    """Return a size with four significant digits, in the largest unit below it.
+    """Return a size with four significant digits, in the largest unit it reaches.
 
     ``format_size`` is exact and prints 4000MiB and 131200KiB, which are hard to compare
     in a column of sizes. This function prints 3.906GiB and 128.1MiB.
@@ -238,11 +238,11 @@ def format_time(time_ns: float) -> str:
 def three_digits(value: float, units: Sequence[str]) -> str:
     """Return *value* with three digits, without an exponent.
 
-    Each of *units* is a thousand times the unit before. The first is the unit of
+    Each of *units* is a thousand times the previous unit. The first is the unit of
     *value*.
     """
     size = 0
-    # From here on, three digits round up to 1000.
+    # From 999.5 on, rounding to three digits gives 1000.
     while abs(value) >= 999.5 and size < len(units) - 1:
         value /= 1000
         size += 1
