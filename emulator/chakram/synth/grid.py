@@ -60,13 +60,13 @@ class RankGrid:
 
 
 class GroupTable:
-    """Process groups of a grid, by purpose. Their ids start at 1.
+    """Process groups of a grid, by purpose. Their IDs start at 1.
 
     Groups of one rank send nothing and are omitted.
 
     Args:
         grid: The ranks.
-        purposes: Dimensions by purpose of a group. Ids are assigned in this order.
+        purposes: Dimensions by purpose of a group. IDs are assigned in this order.
         divided: By purpose, the division of its groups into parts: (number of neighbors
             in a part, purpose of the parts, purpose of the groups across parts). A
             group across parts has the ranks with the same place in each part.
@@ -80,7 +80,7 @@ class GroupTable:
     ) -> None:
         self.groups: list[ProcessGroup] = []
         self.purposes: dict[str, str] = {}
-        """Purpose of each group, by its id."""
+        """Purpose of each group, by its ID."""
         self._name_of: defaultdict[str, dict[int, str]] = defaultdict(dict)
         for purpose, dimensions in purposes.items():
             if math.prod(grid.degrees[name] for name in dimensions) == 1:
@@ -101,7 +101,7 @@ class GroupTable:
                     self.add(across, members[place::size])
 
     def add(self, purpose: str, members: tuple[int, ...]) -> None:
-        """Add a group with the next id, unless it has one rank."""
+        """Add a group with the next ID, unless it has one rank."""
         if len(members) == 1:
             return
         name = str(len(self.groups) + 1)
@@ -110,9 +110,9 @@ class GroupTable:
         self._name_of[purpose].update(dict.fromkeys(members, name))
 
     def named(self, purpose: str, rank: int) -> str:
-        """Return the id of *rank*'s group, which has several ranks."""
+        """Return the ID of *rank*'s group, which must have several ranks."""
         return self._name_of[purpose][rank]
 
     def of(self, purpose: str, rank: int) -> str | None:
-        """Return the id of *rank*'s group, or None if the group would have one rank."""
+        """Return the ID of *rank*'s group, or None if the group would have one rank."""
         return self._name_of.get(purpose, {}).get(rank)

@@ -104,7 +104,7 @@ class _Pass:
         return last
 
     def answer(self, prefix: str, after: After, answers: int) -> After:
-        """Add the output, and the gathering of the scores of *answers* tokens."""
+        """Add the output layer, and an all-gather of the logits of *answers* tokens."""
         last = self._vocabulary.output(prefix, after)
         return self._vocabulary.gather_scores(prefix, last, answers)
 

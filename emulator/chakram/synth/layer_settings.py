@@ -111,7 +111,7 @@ class LayerSettings:
 
     @property
     def score_ops(self) -> int:
-        """Number of operations of scores and values, for masked token pairs too."""
+        """Number of operations for attention scores and values, with masked pairs."""
         lengths = self.shape.query_length + self.shape.value_length
         heads = self.shape.heads // self.tp
         return 2 * self.tokens * self.context * heads * lengths
@@ -124,7 +124,7 @@ class LayerSettings:
 
     @property
     def context_bytes(self) -> int:
-        """Bytes of queries, keys and values that are sent to the ranks of the heads.
+        """Bytes of queries, keys and values sent to the ranks that compute the heads.
 
         Ranks with different queries of one key-value head all get that head.
         """
@@ -137,7 +137,7 @@ class LayerSettings:
 
     @property
     def context_output_bytes(self) -> int:
-        """Bytes that the ranks of the heads send back."""
+        """Bytes that the ranks that compute the heads send back."""
         lengths = self.shape.heads * self.shape.value_length
         return self.tokens * lengths * self.bytes_per_element // self.tp
 

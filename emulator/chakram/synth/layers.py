@@ -10,7 +10,7 @@ and ``b`` bytes per element:
   all-gather precedes the computation. The backward pass gathers the input again for
   the gradient of the weights.
 * Context parallelism (DeepSpeed-Ulysses, arXiv:2309.14509) divides heads instead of
-  tokens before the scores, and divides tokens again after them.
+  tokens to compute the attention scores. It then divides tokens again.
 * Experts (GShard, arXiv:2006.16668) get their tokens, ``T/tp top_k h b`` bytes, and
   send back the same amount.
 * With a node limit (DeepSeek-V3, arXiv:2412.19437, section 3.2.2) each token is sent
@@ -168,7 +168,7 @@ class LayerProgram:
         exchanges = [("to_heads", sizes[0]), ("to_tokens", sizes[1]), ("", 0)]
         last = after
         for part, (exchange, size_bytes) in zip(names, exchanges, strict=True):
-            # A given duration of attention is assigned to the scores.
+            # If the duration of attention is given, assign it to the attention scores.
             share = factor if part == "scores" else 0
             last = self._rank.compute(
                 f"{name}.attention.{part}",
@@ -312,7 +312,7 @@ class LayerProgram:
             own = copies[node * local : (node + 1) * local]
             to_nodes = s.router.to_nodes(dispatch, local, s.token_nodes)
             between = (to_nodes, (to_nodes[node],) * nodes)
-            # From all sources with the same place in their nodes, one per node.
+            # Each rank forwards data from the ranks at the same place in all nodes.
             inside = (
                 tuple(nodes * each for each in own),
                 (nodes * own[place],) * local,

@@ -1,4 +1,4 @@
-"""Patterns of messages and of collectives, for tests of fabrics.
+"""Patterns of messages and collectives, for fabric tests.
 
 A pattern consists of repeats. Within a repeat, a rank posts its messages all at once,
 or one after another. A rank begins the next repeat when its own messages of this repeat
@@ -75,7 +75,7 @@ class Pattern:
 
 
 def derangement(nranks: int, random: Random) -> list[int]:
-    """Return a random destination for every rank: all distinct, and never itself.
+    """Return random destinations: all distinct, and none equal to its source rank.
 
     All such permutations are equally likely. The function shuffles until no rank is at
     its own place, which takes e = 2.72 shuffles on average.
@@ -138,7 +138,8 @@ def _add_repeat(
             continue
         name = f"repeat{number}.send{message.destination}"
         if message.gap_ns:
-            # Gaps follow one another, even if the posted messages are not complete.
+            # Each gap starts when the previous gap ends, even if the posted messages
+            # are not complete.
             waited = program.compute(f"{name}.gap", waited, duration_ns=message.gap_ns)
         sent = program.send(
             name,

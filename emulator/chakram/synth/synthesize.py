@@ -121,7 +121,8 @@ def _router(trace: MoeTrace | InferenceTrace, tokens: int) -> Router:
 
 def _random(seed: int, purpose: str) -> Random:
     """Return a random generator that depends only on *seed* and *purpose*."""
-    # Python hashes a text seed by SHA-512, which is the same everywhere.
+    # Python hashes a text seed with SHA-512, so the result is the same on every
+    # machine.
     return random.Random(f"{seed} {purpose}")
 
 
@@ -208,7 +209,7 @@ def synthesized_trace_set(synthesis: Synthesis) -> TraceSet:
 
 
 def _read_back(synthesis: Synthesis, rank: int) -> ReadTrace:
-    """Return the trace of a rank as a reader of its file sees it."""
+    """Return the trace of a rank as if it were read from its file."""
     records = encode_trace(
         synthesis.graph_of(rank),
         producer=synthesis.producer,

@@ -17,7 +17,7 @@ from chakram.trace.graph import TraceGraph
 from chakram.trace.node import NodeKind
 
 After: TypeAlias = tuple[int, ...]
-"""Ids of nodes for which another node waits."""
+"""IDs of nodes for which another node waits."""
 
 MAX_NODES = 20_000_000
 """Maximum number of nodes in a set, so that it fits in the memory of a controller.
@@ -96,7 +96,7 @@ class Roofline:
 class RankSynthesizer:
     """Builder of one rank's nodes.
 
-    The methods return the node ids for which the next node waits.
+    The methods return the node IDs for which the next node waits.
 
     Args:
         kind: Kind of the trace set.

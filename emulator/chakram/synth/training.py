@@ -233,7 +233,7 @@ class _RankTraining:
     def _backward(
         self, turn: Turn, after: After, posted_after: After
     ) -> tuple[After, After]:
-        """Add a backward pass. Only the optimizer waits for the second set of nodes."""
+        """Add a backward pass. Only the optimizer waits for the second returned set."""
         prefix = self._prefix(turn)
         is_last = turn.micro_batch == self._trace.micro_batches - 1
         last = self._receive(f"{prefix}backward", 1, turn, after, posted_after)

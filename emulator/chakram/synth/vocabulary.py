@@ -1,9 +1,9 @@
 """Embedding and output on the tensor-parallel ranks of the first and last stage.
 
 Each rank has a part of the vocabulary (Megatron-LM, arXiv:1909.08053, section 3). The
-embedding reduces the vectors of all parts. The output gives each rank the scores of its
-part. The loss reduces three numbers per token: the largest score, the score of the next
-token, and the sum of exponentials.
+embedding reduces the vectors of all parts. The output layer computes on each rank the
+logits of its part. The loss reduces three numbers per token: the largest logit, the
+logit of the next token, and the sum of exponentials.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class VocabularyProgram:
         return self._layers.scatter(name, self._scores(name, last, BACKWARD_FACTOR))
 
     def gather_scores(self, prefix: str, after: After, tokens: int) -> After:
-        """Add the all-gather of the scores of *tokens* tokens, for inference."""
+        """Add the all-gather of the logits of *tokens* tokens, for inference."""
         s = self._settings
         if not self.weights:
             return after
