@@ -19,11 +19,11 @@ _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 
 
 class TraceGraphBuilder:
-    """Builder of one rank's trace graph, which resolves node ids to positions.
+    """Builder of one rank's trace graph, which resolves node IDs to positions.
 
     Attributes:
         names: The names of the nodes, by number.
-        index: The positions of the nodes, by id.
+        index: The positions of the nodes, by ID.
     """
 
     def __init__(self, *, rank: int, source: str) -> None:
@@ -85,12 +85,12 @@ class TraceGraphBuilder:
     ) -> None:
         """Add a node.
 
-        *dependencies* and *control* are node ids in any order. You can add those nodes
+        *dependencies* and *control* are node IDs in any order. You can add those nodes
         later. The *control* dependencies order nodes only if ``build`` gets
         ``use_control``.
 
         Raises:
-            TraceError: If the id is already in use, or if the two rows of *splits*
+            TraceError: If the ID is already in use, or if the two rows of *splits*
                 differ in length.
         """
         columns = self._columns
@@ -157,7 +157,7 @@ class TraceGraphBuilder:
     ) -> None:
         """Add many nodes at once, as columns in the layout of ``TraceColumns``.
 
-        The ids must already be in ``index`` and the names in ``names``.
+        The IDs must already be in ``index`` and the names in ``names``.
 
         Args:
             columns: The node columns by name, with one row per new node. The values of
@@ -166,9 +166,9 @@ class TraceGraphBuilder:
                 communication node.
             optional: The optional columns in which at least one new node has a value,
                 with one row per new node.
-            edges: The columns ``data`` and ``control`` contain the ids of dependencies.
+            edges: The columns ``data`` and ``control`` contain the IDs of dependencies.
                 The values of ``data_ends`` and ``control_ends`` are offsets in the
-                whole graph's lists of ids.
+                whole graph's lists of IDs.
         """
         own = self._columns
         for name, rows in optional.items():
@@ -226,7 +226,7 @@ class TraceGraphBuilder:
         """Return the graph. Do not use the builder afterward.
 
         Args:
-            on_missing: Called with the position of a node and the id of a data
+            on_missing: Called with the position of a node and the ID of a data
                 dependency that does not exist. The dependency is then dropped. If None,
                 such a dependency is an error.
             on_missing_control: Like *on_missing*, for control dependencies. If None,

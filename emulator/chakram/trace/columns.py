@@ -90,7 +90,7 @@ class TraceColumns:
         return self.op_type_names[self.op_types[number] if known else 0]
 
     def locate(self, position: int, *, source: str, rank: int) -> str:
-        """Return a node's location for errors: file, offset, rank, id and name."""
+        """Return a node's location for errors: file, offset, rank, ID and name."""
         return (
             f"{source}: offset {self.file_offsets[position]}: "
             f"rank {rank} node {self.node_ids[position]} {self.name(position)!r}"

@@ -1,7 +1,7 @@
 """One rank's trace as a graph, stored in columns.
 
 A ``TraceGraph`` has only the data needed for scheduling, without the decoded messages.
-Nodes are stored in columns. Dependencies are positions (not node ids) in one flat
+Nodes are stored in columns. Dependencies are positions (not node IDs) in one flat
 array.
 """
 
@@ -112,7 +112,7 @@ class TraceGraph:
         return bytes(self.columns.kinds)
 
     def node_id(self, position: int) -> int:
-        """Return the id of the node in its file."""
+        """Return the ID of the node in its file."""
         return self.columns.node_ids[position]
 
     def name(self, position: int) -> str:
@@ -232,7 +232,7 @@ class TraceGraph:
     def in_order_of_start_times(self) -> TraceGraph:
         """Return the same nodes without dependencies, ordered by recorded start times.
 
-        Nodes without a start time come first. Ties are ordered by node id.
+        Nodes without a start time come first. Ties are ordered by node ID.
         """
         node_ids = self.columns.node_ids
         starts_ns = [self.start_ns(position) or 0 for position in range(len(self))]
@@ -307,11 +307,11 @@ class TraceGraph:
         return replace(self, rank=rank, columns=columns)
 
     def locate(self, position: int) -> str:
-        """Return a node's location for errors: file, offset, rank, id and name."""
+        """Return a node's location for errors: file, offset, rank, ID and name."""
         return self.columns.locate(position, source=self.source, rank=self.rank)
 
     def topological_order(self) -> Sequence[int]:
-        """Return all positions in topological order, with ties by smallest node id.
+        """Return all positions in topological order, with ties by smallest node ID.
 
         A graph with a fixed order (see ``TraceGraph``) returns that order.
 

@@ -1,4 +1,4 @@
-# C types of graph_index.py, for the compiled form.
+# C types for the compiled version of graph_index.py.
 
 cimport cython
 

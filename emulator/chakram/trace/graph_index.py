@@ -1,9 +1,9 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Compact name tables, id lookup and ordering for the columns of a ``TraceGraph``.
+"""Compact name tables, ID lookup and ordering for the columns of a ``TraceGraph``.
 
 A trace may have millions of nodes, and each Python object per node costs 30 to 200
-bytes. Therefore all names share one buffer, a hash table of integers maps ids to
+bytes. Therefore all names share one buffer, a hash table of integers maps IDs to
 positions, and edges and orders are arrays of positions.
 """
 
@@ -27,7 +27,7 @@ _FIRST_BITS = 6
 _WORD_MASK = (1 << 64) - 1
 
 _INDEX_FACTOR = (hash("chakram") & _WORD_MASK) | 1
-"""Hash factor, different in every process so that no file can force id collisions."""
+"""Hash factor, different in every process so that no file can force ID collisions."""
 
 
 class NameTable:
@@ -116,7 +116,7 @@ def _name_table(text: bytes, ends: array[int]) -> NameTable:
 class NodeIndex:
     """Positions of nodes by id: an open-addressing hash table of integers.
 
-    Ids get the positions 0, 1, 2, ... in the order in which they are added.
+    IDs get the positions 0, 1, 2, ... in the order in which they are added.
     """
 
     __slots__ = ("_bits", "_count", "_full", "_ids", "_positions")
@@ -136,7 +136,7 @@ class NodeIndex:
         self._positions = array("i", [-1]) * (1 << bits)
 
     def put(self, node_id: int) -> bool:
-        """Assign the next position to an id. Return False if the id already has one."""
+        """Assign the next position to an ID. Return False if the ID already has one."""
         if self._count >= self._full:
             self._grow()
         slot = self._slot(node_id)
@@ -148,11 +148,11 @@ class NodeIndex:
         return True
 
     def find(self, node_id: int) -> int:
-        """Return the position of an id, or -1 if it has none."""
+        """Return the position of an ID, or -1 if it has none."""
         return self._positions[self._slot(node_id)]
 
     def _slot(self, node_id: int) -> int:
-        """Return the slot of an id, or the free slot where it belongs."""
+        """Return the slot of an ID, or the free slot where it belongs."""
         mask = (1 << self._bits) - 1
         slot = ((node_id * _INDEX_FACTOR) & _WORD_MASK) >> (64 - self._bits)
         while self._positions[slot] >= 0 and self._ids[slot] != node_id:
@@ -177,14 +177,14 @@ class NodeIndex:
         *,
         drop_own: bool = False,
     ) -> tuple[array[int], array[int]]:
-        """Resolve lists of ids, one list per position, to lists of positions.
+        """Resolve lists of IDs, one list per position, to lists of positions.
 
         Args:
-            wanted: The ids of all lists, concatenated, as unsigned 64-bit integers.
+            wanted: The IDs of all lists, concatenated, as unsigned 64-bit integers.
             ends: Offsets at which each list begins, then the offset at which the last
                 one ends.
-            on_missing: Called for each id that has no position, with the position of
-                its list and the id. The id is left out.
+            on_missing: Called for each ID that has no position, with the position of
+                its list and the ID. The ID is left out.
             drop_own: Whether to drop a position from its own list.
 
         Returns:
@@ -288,18 +288,18 @@ def _group(
 def topological_order(
     ids: array[int], dependencies: array[int], ends: array[int]
 ) -> tuple[array[int], array[int]]:
-    """Return a topological order, ties by smallest id, and the unmet dependency counts.
+    """Return a topological order and the number of unmet dependencies by position.
 
     Args:
-        ids: The id of every position.
+        ids: The ID of every position.
         dependencies: The dependencies of all positions, concatenated.
         ends: Offsets at which the dependencies of each position begin, then the offset
             at which the last ones end.
 
     Returns:
-        The order, which is shorter than *ids* if there is a cycle, and the number of
-        unmet dependencies by position. This number is 0 for every position in the
-        order.
+        The order, with ties by smallest ID, which is shorter than *ids* if there is a
+        cycle. Also the number of unmet dependencies by position. This number is 0 for
+        every position in the order.
     """
     count = len(ids)
     order = array("i", range(count))
@@ -311,7 +311,7 @@ def topological_order(
 
 
 def _is_in_order(ids: array[int], dependencies: array[int], ends: array[int]) -> bool:
-    """Return whether ids ascend and each dependency precedes its dependents."""
+    """Return whether IDs ascend and each dependency precedes its dependents."""
     for position in range(len(ids)):
         if position and ids[position] < ids[position - 1]:
             return False
@@ -366,7 +366,7 @@ def _fill_order(
 
 
 def _push(heap: array[int], size: int, ids: array[int], position: int) -> None:
-    """Push a position onto a heap of *size* positions, smallest id first."""
+    """Push a position onto a heap of *size* positions, smallest ID first."""
     at = size
     node_id = ids[position]
     while at > 0:

@@ -102,8 +102,8 @@ def replicate(
         for name in _used_groups(graph)
     }
     orders = {name: _order(groups.get(name)) for name in shapes}
-    # The tags of messages keep their groups apart. Groups that only messages name may
-    # be undefined.
+    # Tags distinguish the messages of different groups. A group that only messages
+    # refer to may be undefined.
     of_messages = {
         name: WORLD for name in graph.columns.group_names if name not in shapes
     }

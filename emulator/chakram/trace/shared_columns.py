@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class SharedColumns:
-    """Replaces equal columns of graphs by the same objects.
+    """Replaces equal columns of graphs with the same objects.
 
     Most ranks of a large job do the same work, so sharing saves most of the memory.
     """
