@@ -60,14 +60,14 @@ class Burst:
         packet_index: Index of the first packet in the message.
         payload_bytes: Total payload of all packets, without pad.
         wire_bytes: Total size of all packets, from Ethernet header to ICRC.
-        ack_request: Whether the last packet requests an ACK. With several messages,
-            whether each packet does.
+        ack_request: Whether the last packet requests an ACK. If there are several
+            messages, whether each packet does.
         is_marked: Whether a fault marks the packets "congestion experienced" as they
             leave.
         flipped_bit: Bit of the packet, counted from the BTH, that a fault flips after
             the ICRC is computed; -1: none. Only for bursts of one packet.
-        resent_packets: Number of packets, from the first on, that were sent before. It
-            may exceed *count*.
+        resent_packets: Number of leading packets that were sent before. It may exceed
+            *count*.
         attempt: Number that distinguishes transmissions of the same packets: 0 for the
             first, then a new number each time. For a response, the number of responses
             since data last arrived.
@@ -185,7 +185,7 @@ class Burst:
         )
 
     def part(self, first: int, count: int) -> Burst:
-        """Return *count* > 0 packets, from position *first* on, as a new burst."""
+        """Return *count* > 0 packets, starting at position *first*, as a new burst."""
         part = Burst()
         part.kind = self.kind
         part.verb = self.verb

@@ -16,7 +16,7 @@ from chakram.roce.opcodes import Opcode
 __all__ = ["MALFORMED", "SERVED", "UNSUPPORTED", "Run", "SegmentParser"]
 
 MALFORMED = 0
-"""An invalid packet: too short for its headers, wrong version or pad, or a bad CNP."""
+"""An invalid packet. It is too short, has a wrong version or pad, or is a bad CNP."""
 
 SERVED = 1
 """A SEND, WRITE, ACK, NAK or CNP."""

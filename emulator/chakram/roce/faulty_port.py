@@ -132,9 +132,9 @@ class FaultyPort(PortEngine):
         self._held: list[tuple[int, int, _Held]] = []
         # Packets to be overtaken, by direction and queue pair.
         self._overtaken: dict[tuple[bool, int], list[_Held]] = {}
-        # Bursts that have left the queue pairs and go to the wire next. With rules, all
-        # bursts pass through the outbox. Each packet is thus judged only once, even if
-        # the socket is full.
+        # Bursts that have left the queue pairs and go to the wire next. If there are
+        # rules for sending, all bursts pass through the outbox. Each packet is thus
+        # judged only once, even if the socket is full.
         self._outbox: deque[Burst] = deque()
         # First burst of the outbox, once it has been offered, and the time of the
         # offer.

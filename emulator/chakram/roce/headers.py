@@ -159,8 +159,8 @@ class Aeth(Header):
     """ACK extended transport header.
 
     A ``syndrome`` below 0x20 means ACK. Values from 0x20 to 0x3F mean receiver not
-    ready. From 0x60 on, it is a `NakCode`. ``msn`` counts the messages that the
-    responder has completed.
+    ready. A value of 0x60 or higher is a `NakCode`. ``msn`` counts the messages that
+    the responder has completed.
     """
 
     syndrome: Annotated[int, Bits(8, "syndrome")]

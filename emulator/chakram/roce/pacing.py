@@ -6,16 +6,16 @@ bytes take at the rate of the port. If the data plane is late, the port catches 
 most *burst_bound_ns* of the lost time. An idle link accumulates no credit. In any
 interval T, the port thus sends at most rate x (T + burst bound), plus one burst.
 
-With *saves_up*, the link also has a credit of *burst_bound_ns* after an idle time. Use
-this for a port followed by a queue that enforces the rate per packet, like the send
-queue of a NIC. The wire behind the queue cannot catch up on a late burst, but no burst
-is late while the queue is not empty.
+If *saves_up* is true, the link also has a credit of *burst_bound_ns* after an idle
+time. Use this for a port followed by a queue that enforces the rate per packet, like
+the send queue of a NIC. The wire behind the queue cannot catch up on a late burst, but
+no burst is late while the queue is not empty.
 
 If the data plane is too slow, link time is lost. A burst that is offered at *now* was
 due at the later of two times:
 
 * when the link became free
-* the time since which there has always been something to send
+* the time from which there has always been something to send
 
 The port catches up on delays up to the burst bound. The remaining delay, ``now -
 burst_bound_ns - due`` if positive, is lost because of the data plane, not because of
@@ -181,7 +181,7 @@ class Pace:
     leave. No credit accumulates while there is nothing to send or the window is full. A
     message after a pause starts at the current, possibly reduced, rate of the flow.
 
-    With a congestion control that `keeps_rate`, the queue pair catches up on at most
+    If the congestion control `keeps_rate`, the queue pair catches up on at most
     *burst_bound_ns* of delay from any cause, as a port does. It has credit after an
     idle time if the port does.
 
@@ -253,7 +253,7 @@ class Pace:
         return packets if packets > 1 else 1
 
     def advance(self, wire_bytes: int, now_ns: int, due_ns: int) -> None:
-        """Record that a burst has left, which the port could have sent at *due_ns*."""
+        """Record that a burst has left that the port could have sent at *due_ns*."""
         from_ns = self.ready_ns()
         if from_ns < self._since_ns and not self._saves_up:
             from_ns = self._since_ns

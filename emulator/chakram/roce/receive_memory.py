@@ -50,7 +50,8 @@ class MemoryRegion:
         self.address = address
         self.key = key
         self._receives: deque[tuple[int, int]] = deque()
-        # Offset of the next packet of the message, and end of the receive for it.
+        # Offset of the next packet of the message, and end of the posted receive for
+        # the message.
         self._next = 0
         self._end = 0
 

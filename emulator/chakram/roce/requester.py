@@ -13,8 +13,8 @@ forward. If *next* is then behind *unacknowledged*, it moves forward as well.
 
 A peer with a reordering window reports in a NAK how many packets in a row are missing.
 Only the missing packets are retransmitted. Then *next* skips to the first packet beyond
-the peer's window, because the peer has dropped the packets from there on. Further gaps
-within the window cause further NAKs.
+the peer's window, because the peer has dropped all packets beyond its window. Further
+gaps within the window cause further NAKs.
 
 The requester requests an ACK:
 
@@ -61,7 +61,7 @@ _FOR_TIMEOUT = FOR_TIMEOUT
 _FOR_RNR = FOR_RNR
 # States: idle; waiting for the port; waiting for the window; waiting for the pace.
 _IDLE, _TURN, _WINDOW, _PACE = range(4)
-# End of a message that may go before a response.
+# A message with at most this many unsent bytes may go before a response.
 _SHORT_BYTES = 512
 
 NAK_REASONS: dict[int, str] = {

@@ -261,7 +261,7 @@ class Responder:
         ce: int,
         now_ns: int,
     ) -> None:
-        """Receive a run of *count* packets with consecutive PSNs from *psn* on.
+        """Receive a run of *count* packets with consecutive PSNs that start at *psn*.
 
         Args:
             psn: PSN of the first packet.
@@ -782,7 +782,7 @@ class Responder:
             self._has_gap = True
 
     def _missing(self) -> int:
-        """Return the number of consecutive missing packets, from the expected one."""
+        """Count the consecutive missing packets, starting with the expected packet."""
         missing = 1
         while (
             missing < self._reordering_packets

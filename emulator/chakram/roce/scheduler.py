@@ -1,13 +1,14 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 """Scheduler of a port, which decides which queue pair sends next, and when.
 
-Responses (ACK, NAK, CNP) go first. With *short_data_leads*, one burst of data that ends
-with a short packet goes before them. The peer waits for a short message, but seldom for
-an ACK. Deficit round robin over wire bytes shares the port among the queue pairs that
-may send data now. At its turn, a queue pair gets a quantum: the wire bytes of one full
-burst. It sends as long as any of the quantum is left. If the last burst exceeds the
-quantum, the excess is deducted from the next turn. The totals of two queue pairs that
-always have something to send thus never differ by more than a quantum and a burst.
+Responses (ACK, NAK, CNP) go first. If *short_data_leads* is true, one burst of data
+that ends with a short packet goes before the responses. The peer waits for a short
+message, but seldom for an ACK. Deficit round robin over wire bytes shares the port
+among the queue pairs that may send data now. At its turn, a queue pair gets a quantum:
+the wire bytes of one full burst. It sends as long as any of the quantum is left. If the
+last burst exceeds the quantum, the excess is deducted from the next turn. The totals of
+two queue pairs that always have something to send thus never differ by more than a
+quantum and a burst.
 
 A queue pair with nothing to send, or blocked by its window or its rate, is in no list
 and costs nothing. Queue pairs may share a message order, in which the earliest message
@@ -36,7 +37,7 @@ __all__ = ["Scheduler"]
 
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
-# Bits of the paused traffic.
+# Bits that state which traffic is paused.
 _DATA_PAUSED, _ANSWERS_PAUSED = 1, 2
 
 

@@ -11,7 +11,8 @@ class SendOrder:
     """Order shared by queue pairs: the queue pair with the earliest message goes first.
 
     Attributes:
-        lowest: Order of the queue pairs in the ring; undefined if none is there.
+        lowest: Order of the queue pairs in the ring; undefined if the ring contains
+            none of them.
         in_ring: Number of queue pairs with this `SendOrder` in the ring.
         behind: Queue pairs that may send, but whose messages have a higher order, as a
             heap of (order, turn, queue pair). An entry is valid only if its turn is the

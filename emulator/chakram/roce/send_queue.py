@@ -54,7 +54,7 @@ class SendQueue:
     def __init__(self, path_mtu: int) -> None:
         self._path_mtu = path_mtu
         # Most queue pairs have one message at a time. The oldest message has its own
-        # field. The other messages follow in _behind, from _head on.
+        # field. The other messages follow in _behind, starting at index _head.
         self._oldest: Message | None = None
         self._behind: list[Message] = []
         self._head = 0

@@ -52,7 +52,7 @@ _RETRY_NS = 10_000
 
 
 class SharedLine(Line):
-    """The part of one process in the link of a port.
+    """The part of a port's link that one process uses.
 
     Args:
         rate_bps: Rate of the whole port, which must be positive.

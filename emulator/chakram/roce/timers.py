@@ -23,7 +23,7 @@ class Timers:
 
     Attributes:
         first_ns: The earliest time; `NEVER`: there is none.
-        first_qpn: The QPN of the earliest time, if there is one.
+        first_qpn: The QPN of the entry with the earliest time, if there is one.
     """
 
     __slots__ = ("_count", "_heap", "first_ns", "first_qpn")
