@@ -65,7 +65,7 @@ def kernel_hash(
 
     Args:
         seed: ``fib_multipath_hash_seed`` of the switch's namespace, not 0.
-        source: Address of the sender, without a zone.
+        source: Address of the sender, without an IPv6 zone.
         destination: Address of the receiver, in the same family.
         source_port: Port of the sender.
         destination_port: Port of the receiver.

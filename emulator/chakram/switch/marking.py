@@ -44,7 +44,7 @@ class Marker:
     )
 
     def __init__(self, settings: WredSettings, *, seed: int, stream: int) -> None:
-        """Create a marker from *settings* that draws from *stream*."""
+        """Create a marker from *settings* that draws random numbers from *stream*."""
         self._kmin_bytes = settings.kmin_bytes
         self._kmax_bytes = settings.kmax_bytes
         self._share = share_of_draws(settings.probability)

@@ -27,7 +27,7 @@ NEVER = (1 << 63) - 1
 """Time of events that never happen."""
 
 REASONS = 16
-"""Maximum number of packet outcomes that a port counts."""
+"""Maximum number of different packet outcomes that a port counts."""
 
 _NEVER = NEVER
 _CLASSES = CLASSES

@@ -357,7 +357,7 @@ class Profile(ForwardingSettings):
         ends: Sequence[LinkEnd],
         wred: Sequence[WredSettings | None],
     ) -> SwitchSettings:
-        """Return the settings in the tables, with those of this profile applied.
+        """Return the settings in the tables, with the settings of this profile applied.
 
         The ECN thresholds of a link replace those of its lossless classes.
         """
