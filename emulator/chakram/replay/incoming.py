@@ -218,7 +218,7 @@ class IncomingMessages:
         return self._active.values()
 
     def strays(self) -> int:
-        """Return the number of messages that match no operation or exceed the limit."""
+        """Return how many messages match no operation or exceed `EARLY_LIMIT`."""
         return self._strays + self._early.refused
 
     def early(self) -> int:

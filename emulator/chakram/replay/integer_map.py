@@ -13,7 +13,8 @@ __all__ = ["NumberTable"]
 _FACTOR = 0x9E37_79B9_7F4A_7C15
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 _FIRST_BITS = 3
-# The bytes of -1. An array built from a list would convert each element.
+# The bytes of -1. An array is created faster from bytes than from a list, whose
+# elements must be converted.
 _EMPTY = b"\xff" * 8
 
 

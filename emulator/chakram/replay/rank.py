@@ -288,7 +288,7 @@ class Replay:
         return self.iteration >= self._warmup and self._activity.is_communicating()
 
     def stray_messages(self) -> int:
-        """Return the number of messages that match no operation or exceed the limit."""
+        """Return how many messages match no operation or exceed `EARLY_LIMIT`."""
         return self._arrivals.strays()
 
     def early_messages(self) -> int:

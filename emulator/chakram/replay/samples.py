@@ -87,9 +87,9 @@ class Sampler:
         bin_ns: Time between two samples; 0: samples are taken only at the end.
         most_looked_at: Maximum number of queue pairs to examine per bin.
         most_rows: Maximum number of queue pairs that get a row per bin.
-        turns_per_bin: Number of calls of `turn` over which the queue pairs of a bin are
-            spread. Queue pairs that are left when the next bin begins are examined
-            then.
+        turns_per_bin: Number of calls of `turn` over which the samples of a bin's queue
+            pairs are spread. Queue pairs that are left when the next bin begins are
+            examined then.
 
     Attributes:
         rows: Rows taken so far.
