@@ -25,7 +25,7 @@ def check_plan(plan: Plan) -> list[str]:
 
 
 def refuse_large_agents(plan: Plan) -> None:
-    """Refuse a plan with more work for an agent than agents accept.
+    """Reject a plan that gives an agent more work than agents accept.
 
     Raises:
         PlanError: For the first such agent.

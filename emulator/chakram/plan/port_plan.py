@@ -17,7 +17,7 @@ HEARS_PAUSES = ",pauses"
 """Suffix of a port specification: the port obeys the PFC pause frames it receives."""
 
 HUGE_PAGES = ",huge-pages"
-"""Suffix of a port on an RDMA NIC: its memory consists of huge pages."""
+"""Suffix of a port on an RDMA NIC whose memory consists of huge pages."""
 
 
 def interface_of(specification: str) -> str:

@@ -138,7 +138,7 @@ def connect(
 
     Args:
         programs_by_job: The programs of all ranks of every job.
-        places: The place of every (job, rank).
+        places: Port and shard of every (job, rank).
         psn_seed: Seed of the initial PSNs, which are unpredictable without this seed.
         layout: Queue pairs between two peers, and their source ports. None means the
             default layout.
@@ -216,7 +216,7 @@ class _SourcePorts:
     Args:
         listed: Source ports to assign in round-robin order. If empty, source ports come
             from the default pool, chosen as adapters do.
-        places: The places of all ranks.
+        places: Port and shard of every rank.
     """
 
     def __init__(self, listed: Sequence[int], places: Iterable[Place]) -> None:
