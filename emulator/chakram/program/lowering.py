@@ -200,7 +200,7 @@ def lower_alike(
 def _with_groups_moved(
     columns: OperationColumns, order: Sequence[int]
 ) -> OperationColumns:
-    """Return columns with new places of groups. *order* has the old place of each."""
+    """Return columns with new places of groups. *order* contains the old places."""
     if list(order) == sorted(order):
         return columns
     place_of = {old: new for new, old in enumerate(order)}

@@ -59,8 +59,9 @@ def match_group(
         positions_of: The collectives of the group's members, in each member's order.
         faults: Collects disagreements.
         warnings: Collects warnings about the match.
-        alike: Columns by shape, identity of the positions and size of the group, which
-            this function completes. Ranks of one shape share their positions.
+        alike: Cache of columns by shape, identity of the positions and size of the
+            group. This function adds the missing columns. Ranks of one shape share
+            their positions.
 
     Returns:
         Positions by rank, or None if the members disagree.
