@@ -58,7 +58,7 @@ class Layout:
     Attributes:
         nparts: Number of parts of the buffer. If every rank has its own buffer, this is
             the total over all ranks.
-        before: By rank, the part in each slot that initially has one.
+        before: By rank, the part in each slot that initially contains a part.
         after: By rank, the required part and its contributing ranks, for each slot that
             the collective defines.
         buffers: By rank, first slot and length of its input (i), output (o) and scratch

@@ -32,7 +32,7 @@ class _Direct(PairedGenerator):
 
     name: ClassVar[str] = "direct"
     adds: ClassVar[bool] = False
-    """Whether the receiver adds the chunk to its own."""
+    """Whether the receiver adds the chunk to its own data."""
     turns: ClassVar[int | None] = 1
     """Chunk offset between schedules of adjacent positions, as in ``turns_by``."""
 

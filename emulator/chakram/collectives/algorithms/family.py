@@ -1,7 +1,7 @@
 """Algorithm families: name, collective, parameters and constructor.
 
-Each algorithm module in this folder, and each plug-in, has a tuple ``FAMILIES``. The
-rest of Chakram uses nothing else from these modules.
+Each algorithm module in this folder, and each plug-in, has a tuple ``FAMILIES``. Other
+parts of Chakram use nothing else from these modules.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ position.
 
 Bruck's algorithms take ceil(log2 n) steps for any n. They need few messages, but in an
 all_to_all every byte crosses up to log2 n ports. A block that must move d positions
-moves in the steps of the bits set in d.
+moves in step k if bit k of d is set.
 
 Source: Bruck, Ho, Kipnis, Upfal and Weathersby, Efficient algorithms for all-to-all
 communications in multiport message-passing systems, 1997; Thakur, Rabenseifner and
