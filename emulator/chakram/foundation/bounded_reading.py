@@ -53,7 +53,7 @@ def read_stream_bounded(
     error: type[InputError],
     hint: str | None = None,
 ) -> bytes:
-    """Return the remaining content of *stream*. Errors call the stream *source*.
+    """Return the remaining content of *stream*, which errors refer to as *source*.
 
     Raises:
         InputError: An *error* if the stream is longer than *limit_bytes*.
