@@ -97,7 +97,7 @@ class _Pass:
         self.embed = self._vocabulary.embed
 
     def add(self, prefix: str, step: int, after: After) -> After:
-        """Add embedding and all layers."""
+        """Add the embedding and all layers."""
         last = self.embed(prefix, after)
         for layer in range(self._settings.shape.layers):
             last = self.layers.forward(f"{prefix}layer{layer}", layer, last, step)
@@ -137,7 +137,7 @@ def cache_parts(
 
 
 def heads_of(position: int, *, heads: int, tp: int) -> range:
-    """Return the key-value heads of one of *tp* ranks, at least one.
+    """Return the numbers of the key-value heads on one of *tp* ranks, at least one.
 
     One of *tp* and *heads* must divide the other.
     """
