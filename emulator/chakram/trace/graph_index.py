@@ -297,9 +297,9 @@ def topological_order(
             at which the last ones end.
 
     Returns:
-        The order, with ties by smallest ID, which is shorter than *ids* if there is a
-        cycle. Also the number of unmet dependencies by position. This number is 0 for
-        every position in the order.
+        The order and the number of unmet dependencies by position. Ties in the order
+        are broken by smallest ID. The order is shorter than *ids* if there is a cycle.
+        The number of unmet dependencies is 0 for every position in the order.
     """
     count = len(ids)
     order = array("i", range(count))
