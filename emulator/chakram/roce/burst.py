@@ -164,7 +164,7 @@ class Burst:
         if self.kind != _DATA:
             return self.wire_bytes
         index = 0 if self.message_ids is not None else self.packet_index + position
-        # The pad rounds the payload up to four bytes.
+        # The pad rounds the payload up to a multiple of four bytes.
         length = (
             self.overhead_bytes + (self.packet_payload_bytes(position) + 3) // 4 * 4
         )

@@ -39,13 +39,13 @@ class MessageParts:
         pause_ns: Time during which the sender's port was paused.
         transfer_ns: Time during which the port sent earlier packets of the message.
         repair_ns: Time for retransmissions, including the wait for them. Until the last
-            packet leaves, this covers the whole queue pair. After that, it covers only
-            the message.
+            packet leaves, this time covers the whole queue pair. After that, it covers
+            only the message.
         left_ns: When the last packet left the queue pair for the first time.
         sent_ns: When the packet that completed the message left the queue pair. The
             attributes from *queue_ns* on refer to this packet.
-        departed_ns: When that packet began to leave its host. If this is unknown, when
-            the last packet left the queue pair for the last time.
+        departed_ns: When that packet began to leave its host; if unknown, when the last
+            packet left the queue pair for the last time.
         received_ns: When the message was complete at the receiver.
         queue_ns: Time that the packet spent in switch queues, excluding pauses.
         switch_pause_ns: Time that the packet spent in switch queues while the port was

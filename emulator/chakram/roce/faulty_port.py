@@ -133,8 +133,8 @@ class FaultyPort(PortEngine):
         # Packets to be overtaken, by direction and queue pair.
         self._overtaken: dict[tuple[bool, int], list[_Held]] = {}
         # Bursts that have left the queue pairs and go to the wire next. If there are
-        # rules for sending, all bursts pass through the outbox. Each packet is thus
-        # judged only once, even if the socket is full.
+        # rules for sending, all bursts pass through the outbox. The rules are thus
+        # applied to each packet only once, even if the socket is full.
         self._outbox: deque[Burst] = deque()
         # First burst of the outbox, once it has been offered, and the time of the
         # offer.

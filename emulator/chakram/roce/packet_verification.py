@@ -473,7 +473,7 @@ class PacketVerifier:
         return register
 
     def _identification_of(self, difference: int, size: int) -> int:
-        """Return the identification change behind *difference*, or -1 if none fits."""
+        """Return the identification change that causes *difference*, or -1 if none."""
         retreat = self._retreat
         register = difference
         behind = size + _BEHIND_IDENTIFICATION
