@@ -1,7 +1,8 @@
 """Port counters under their SONiC and OpenConfig names, as switches serve them.
 
-Byte counters of switches include the FCS of packets, but those of the model do not. The
-byte counters in this module therefore include 4 more bytes per packet.
+The byte counters of switches include the FCS of each packet, but the byte counters of
+the model do not. The byte counters in this module therefore include 4 more bytes per
+packet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ECMP: the choice among equal-cost next hops by a hash of flow identifiers.
 
 A switch hashes the addresses and ports of a packet, so that a flow stays on its path.
-Which flows share a link is therefore determined before they start.
+The hash therefore determines in advance which flows share a link.
 """
 
 from __future__ import annotations

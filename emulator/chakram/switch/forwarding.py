@@ -251,7 +251,7 @@ class Forwarding:
         return array("i", [_UNKNOWN]) * (len(self._balancing) * self._nodes)
 
     def _set_to(self, node: int, destination: int) -> int:
-        """Return the position of a set of next hops, without down links if possible."""
+        """Return the position of the set of next hops that are up, or else of all."""
         if destination >= self._nodes:
             self._nodes = destination + 1
             self._set_of = self._no_sets()

@@ -4,7 +4,7 @@
 WRED selects a packet with a probability that depends on the queue length when the
 packet arrives, or when it leaves. The probability is 0 up to Kmin, rises linearly to
 Pmax at Kmax, and is 1 above Kmax. By default, WRED uses the instantaneous queue length,
-as data-center switches are configured.
+as data-center switches usually do.
 
 Source: Y. Zhu et al., "Congestion Control for Large-Scale RDMA Deployments" (SIGCOMM
 2015), section 5.

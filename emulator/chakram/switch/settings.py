@@ -113,8 +113,8 @@ class WredSettings:
         probability: Fraction of packets chosen at *kmax_bytes*. The fraction rises
             linearly from 0 at *kmin_bytes*.
         average_shift: The decision uses a moving average of the queue length. Each
-            packet has the weight 1 / 2^average_shift. 0 for the instantaneous queue
-            length.
+            packet has the weight 1 / 2^average_shift. The value 0 means the
+            instantaneous queue length.
         at: When the queue length is read: when a packet arrives (``enqueue``) or leaves
             (``dequeue``). Packets that cannot be marked are always dropped on arrival.
     """
@@ -138,7 +138,8 @@ class PauseSettings:
     """How a port uses priority flow control (IEEE 802.1Qbb).
 
     Attributes:
-        classes: Lossless classes, whose senders are paused instead of losing packets.
+        classes: Lossless classes. The port pauses their senders instead of dropping
+            packets.
         quanta: Duration of a pause that is not refreshed; None for a pause that lasts
             until it is ended.
         frame_bytes: Size of a pause frame.
