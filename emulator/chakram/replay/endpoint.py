@@ -491,7 +491,7 @@ class Endpoint:
         return pair is not None and self._replay_of_place[pair.place].is_background
 
     def foreign(self) -> list[str]:
-        """Return a sentence for every queue pair that got only foreign packets.
+        """Return a sentence for every queue pair that received only foreign packets.
 
         This happens if addresses are translated (NAT) between two ports.
         """

@@ -226,6 +226,7 @@ def make_queue_pair(
     )
     queue_pair.bind_to(*address_halves(pair.remote_address))
     if verifier is not None:
-        # With receive memory, the peer may run other software and send any payload.
+        # If there is receive memory, the peer may run other software and send any
+        # payload.
         queue_pair.flow = verifier.flow(pair.remote_address, is_ours=memory is None)
     return queue_pair

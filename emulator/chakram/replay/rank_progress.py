@@ -118,8 +118,8 @@ class ActiveOperation:
     def note_end(self, kind: int, rank: int, number: int, time_ns: int) -> None:
         """Record an arrival or acknowledgment that may be the operation's last event.
 
-        Among simultaneous events, an arrival takes precedence over an acknowledgment,
-        then the lower rank, then the lower number.
+        If events are simultaneous, arrivals take precedence over acknowledgments, then
+        lower ranks, then lower numbers.
         """
         if time_ns < self.end_ns:
             return

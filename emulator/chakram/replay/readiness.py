@@ -39,8 +39,8 @@ class Readiness:
         end_ns: Latest completion time so far, initially the start of the iteration.
         ready_ns: Time when each operation may start, as far as known.
         released_by: For each operation, the dependency that completed last. If several
-            completed last, the first of them in the program. ``NOTHING``: the start of
-            the iteration.
+            dependencies completed last, the first of them in the program. ``NOTHING``:
+            the start of the iteration.
     """
 
     __slots__ = (

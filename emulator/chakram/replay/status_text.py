@@ -61,7 +61,7 @@ def failure_words(
 def foreign_words(
     job: str, rank: int, peer: int, *, packets: int, expected: str, seen: str
 ) -> str:
-    """Describe a queue pair that got packets, but none from its peer's address."""
+    """Describe a queue pair that received packets, but none from its peer's address."""
     return (
         f"job {job} rank {rank}: no packets came from {expected}, the address of rank "
         f"{peer}; {packets} packet(s) for its queue pair came from {seen} and were "
