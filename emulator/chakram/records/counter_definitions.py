@@ -70,7 +70,7 @@ class Counter:
         column: Column in the table of a run, or None without a column.
         metric: Metric that exports the slot.
         label: Value of the metric's additional label, if the metric is in ``FAMILIES``.
-        factor: Factor from the counter's unit to the unit of the metric.
+        factor: Conversion factor from the counter's unit to the unit of the metric.
     """
 
     name: str

@@ -25,7 +25,7 @@ class SentAcross(NamedTuple):
 def recovered_ns(
     messages: Sequence[SentAcross], start_ns: int, end_ns: int
 ) -> int | None:
-    """Return when the last session recovered, *end_ns* at the earliest.
+    """Return when the last session recovered, but at least *end_ns*.
 
     A message is slow if its rate is below 0.9 of the lowest rate that comparable
     messages of its session had before the fault.  A session recovers with the first

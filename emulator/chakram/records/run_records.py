@@ -107,8 +107,8 @@ class CollectiveRecord(NamedTuple):
     start minus the first start. ``packets`` counts each packet of the messages once,
     and ``retransmitted`` counts retransmissions of these packets. ``ce`` counts
     received packets with the mark "congestion experienced". ``slip_ns`` is the largest
-    delay of a rank's start after its recorded time, if the job follows recorded times.
-    ``wrong`` counts received packets with a wrong payload.
+    delay of a rank's start relative to its recorded time, if the job follows recorded
+    times. ``wrong`` counts received packets with a wrong payload.
     """
 
     identity: CollectiveIdentity
@@ -188,13 +188,13 @@ class LinkRecord:
     ``kind`` is ``host`` (between a host and its switch) or ``uplink`` (between
     switches).  ``direction`` is ``up`` (away from the hosts) or ``down``.  Byte counts
     are layer-2 bytes.  The next five values are None if they are not counted.
-    ``drops`` and ``marked`` are packets dropped, and packets marked when sent into the
-    link.  ``pauses`` is the number of pause frames that its sender received, and
-    ``paused_ns`` is the pause time summed over classes.  ``down_ns`` is how long faults
-    kept the link down.  ``port`` is the port at which this direction begins.
-    ``rate_bps`` is the rate in the experiment, None if unlimited or unknown.  Ports of
-    a switch with the same ``equal_cost`` are alternatives for the same packets.
-    ``observed`` is where the values were observed, one of ``OBSERVED``.
+    ``drops`` counts dropped packets, and ``marked`` counts packets that were marked
+    when sent into the link.  ``pauses`` is the number of pause frames that its sender
+    received, and ``paused_ns`` is the pause time summed over classes.  ``down_ns`` is
+    how long faults kept the link down.  ``port`` is the port at which this direction
+    begins. ``rate_bps`` is the rate in the experiment, None if unlimited or unknown.
+    Ports of a switch with the same ``equal_cost`` are alternatives for the same
+    packets. ``observed`` is where the values were observed, one of ``OBSERVED``.
     """
 
     link: str
@@ -219,7 +219,7 @@ class LinkRecord:
 
 
 def generator_wait_share(records: Collection[CollectiveRecord]) -> float:
-    """Return the fraction of their time that collectives waited for the generator.
+    """Return the fraction of time that collectives waited for the generator.
 
     The measured mean time of these collectives is too long by at most this fraction.
     Messages of a collective wait at the same time, but no longer than the collective
