@@ -88,7 +88,7 @@ def is_verbs(port: PortPlan) -> bool:
 
 
 def as_sockets(port: PortPlan) -> PortPlan:
-    """Replace a port on an RDMA NIC by a port with sockets at the same address.
+    """Replace a port on an RDMA NIC with a port that uses sockets at its address.
 
     The NIC takes the packets of UDP port 4791, so sockets use the next port.
     """

@@ -5,14 +5,14 @@ lasts at most 15 us at the port's rate. It has at least two packets, since singl
 packets cost a data-plane process too much time.
 
 If the kernel of this machine forms the fabric, the number of bursts determines the
-cost. Sending, bridging, shaping and receiving one burst takes 12-16 us of a core. A
+cost. Sending, bridging, shaping and receiving one burst takes 12-16 us of core time. A
 burst that has to wait for a timer at a switch port takes 6 us more. The number of
 packets in a burst hardly matters, because it crosses bridges as one unit.
 
 The table was measured on a star of 8 hosts that one process drives, with path MTU 4096
 and a window of 64 KiB. The process had real-time priority on two virtual cores that it
-shared with other processes. The values are percent of the ideal, the median of 5 to 9
-iterations:
+shared with other processes. The values are percentages of the ideal. Each is the median
+of 5 to 9 iterations:
 
 ===========  =========  ===============  =================  =====================
 host rate    packets    bursts per s     ring all-reduce    direct all-to-all

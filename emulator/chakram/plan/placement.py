@@ -167,7 +167,7 @@ def place(
         host_of: Function that returns the host of a port, for messages that stay within
             a host.
         psn_seed: Seed of the initial PSNs. None means the seed of *settings*.
-        connected: Whether ranks get queue pairs. A thousand ranks in full mesh have a
+        connected: Whether ranks get queue pairs. A thousand ranks in a full mesh have a
             million queue pairs.
 
     Raises:

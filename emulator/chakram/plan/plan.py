@@ -79,8 +79,8 @@ class RankPlan:
     program: RankProgram
     queue_pairs: Annotated[tuple[QueuePairPlan, ...], AtMost(2**17)]
     """In a job of 4,096 ranks with 8 channels per peer, a rank needs 2**15 queue pairs.
-    In large plans, this is a sequence that creates them when they are read; see
-    ``chakram.plan.packed_queue_pairs``."""
+    In large plans, this field is a sequence that creates queue pairs when they are
+    read; see ``chakram.plan.packed_queue_pairs``."""
 
 
 POLICIES = ("fifo", "start_time", "communication_first")

@@ -105,7 +105,8 @@ class QueuePairLayout:
         source_ports: UDP source ports, assigned in round-robin order. If empty, source
             ports are derived from the two queue pair numbers, as adapters do.
         with_grants: Whether each (group, channel, pair of peers) of collectives has an
-            additional queue pair for grants, on the channel ``CREDIT_CHANNELS`` higher.
+            additional queue pair for grants. Its channel number is higher by
+            ``CREDIT_CHANNELS``.
         classes: Rules for traffic classes. The first rule that matches applies.
 
     Raises:
