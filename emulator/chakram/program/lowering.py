@@ -2,7 +2,7 @@
 
 Each communication node becomes one row, and computation becomes a delay. Collectives of
 a single rank, and collectives that are not selected, become delays of zero. Lowering
-leaves out a delay of zero unless this adds more dependencies than it saves. Its
+leaves out a delay of zero unless its removal adds more dependencies than it saves. Its
 successors then wait for its predecessors. A dependency is left out if another
 dependency of the same row implies it. Collectives of one group wait for each other in
 their order (``chakram.program.ordering``).
@@ -140,8 +140,8 @@ def lower_alike(
 ) -> LoweredJob:
     """Return the programs of all ranks, given the traces of the first of each class.
 
-    Operations match and never wait for each other in a circle if this holds for the
-    first ranks alone: all other ranks are copies of them.
+    Operations of all ranks match and never deadlock if this holds for the first ranks,
+    because all other ranks are copies of them.
 
     Args:
         job_name: As for ``lower_job``.

@@ -151,7 +151,7 @@ def _columns(
 def _keys(
     graph: TraceGraph, positions: Sequence[int], columns: GroupColumns
 ) -> list[_Key]:
-    """Return a key for each collective, numbering collectives with equal properties."""
+    """Return a key for each collective. Numbers distinguish equal collectives."""
     seen: Counter[tuple[int, int, int, str]] = Counter()
     keys: list[_Key] = []
     for position, *agreed in zip(positions, *columns, strict=True):
