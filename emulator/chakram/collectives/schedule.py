@@ -332,8 +332,8 @@ def _numbered(
 ) -> Iterator[tuple[Transfer, int]]:
     """Number the messages of each peer and channel.
 
-    The numbers follow step and chunk, so both ends agree. The transfers keep the
-    algorithm's order, so the algorithm determines the first peer.
+    The numbers are in order of step and chunk, so both ends agree. The transfers keep
+    the algorithm's order, so the algorithm determines the first peer.
     """
     ordered = list(transfers)
     numbers: list[int] = []

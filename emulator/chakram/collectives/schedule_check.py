@@ -5,8 +5,8 @@ contains. A collective defines these sets before and after its execution. A tran
 stores the sender's set at the receiver or adds it there. An algorithm is correct if its
 transfers, executed step by step, lead from the initial to the final sets.
 
-A chunk number means the same data at every position. If positions start with different
-data, each has its own chunk numbers (``Algorithm.nchunks``).
+A chunk number identifies the same data at every position. If positions start with
+different data, each has its own chunk numbers (``Algorithm.nchunks``).
 
 The approach follows msccl-tools, ``msccl/collectives.py`` and ``msccl/algorithm.py``.
 """
@@ -53,7 +53,7 @@ _OWN_INPUTS = frozenset(
 """Collectives whose chunks divide the separate input of each position."""
 
 _CHECKED_INPUT_BYTES = (0, 1, 1_000_003, 1 << 30)
-"""Inputs for which chunk sizes are checked; the third is a prime number."""
+"""Input sizes for which chunk sizes are checked; the third is a prime number."""
 
 _Contents = list[dict[int, frozenset[int]]]
 """For each position: the contributions in each chunk that it has."""
