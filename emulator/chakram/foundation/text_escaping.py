@@ -31,7 +31,7 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text like ``plain``, with tabs and newlines escaped as well."""
+    """Return text escaped as by ``plain``, with tabs and newlines escaped as well."""
     return _BREAKING.sub(_escaped, text)
 
 
