@@ -137,7 +137,7 @@ class LayerSettings:
 
     @property
     def context_output_bytes(self) -> int:
-        """Bytes that the ranks that compute the heads send back."""
+        """Bytes sent back by the ranks that compute the heads."""
         lengths = self.shape.heads * self.shape.value_length
         return self.tokens * lengths * self.bytes_per_element // self.tp
 

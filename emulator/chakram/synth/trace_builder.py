@@ -30,7 +30,7 @@ class Synthesis:
     """A trace set that can be generated rank by rank.
 
     Attributes:
-        kind: Kind of trace, with which the names of its files begin.
+        kind: Kind of trace. The names of its files begin with this text.
         nranks: Number of ranks.
         groups: The process groups of the collectives.
         purposes: Purpose of each group, by name.
