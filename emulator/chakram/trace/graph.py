@@ -178,7 +178,7 @@ class TraceGraph:
         return self.targets[self.target_ends[position] : self.target_ends[position + 1]]
 
     def edges(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return all dependencies, and the offsets where each node's begin and end."""
+        """Return all dependencies, and where those of each node begin and end."""
         return self.targets, self.target_ends
 
     @property

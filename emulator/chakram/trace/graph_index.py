@@ -57,7 +57,7 @@ class NameTable:
         return _name_table, self.columns()
 
     def columns(self) -> tuple[bytes, array[int]]:
-        """Return all names in UTF-8, concatenated, and the offsets of boundaries."""
+        """Return all names as concatenated UTF-8, and the offsets of the boundaries."""
         return bytes(self._text), self._ends
 
     def utf8(self, number: int) -> bytes:
@@ -114,7 +114,7 @@ def _name_table(text: bytes, ends: array[int]) -> NameTable:
 
 
 class NodeIndex:
-    """Positions of nodes by id: an open-addressing hash table of integers.
+    """Positions of nodes by ID: an open-addressing hash table of integers.
 
     IDs get the positions 0, 1, 2, ... in the order in which they are added.
     """
