@@ -265,8 +265,8 @@ class Run:
     def extend(self, packet: SegmentParser) -> bool:
         """Add the next packet of the queue pair, or return False if it does not fit.
 
-        The payload of every packet but the last must be exactly the path MTU. This is
-        checked at each step, so a long packet cannot make up for a short one.
+        The payload of every packet but the last must be exactly the path MTU. The size
+        is checked at each step, so a long packet cannot make up for a short one.
         """
         if (
             self.count == 0

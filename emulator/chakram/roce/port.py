@@ -319,7 +319,8 @@ class PortEngine:
     ) -> None:
         """Receive *count* packets of a peer's *burst*, starting at position *first*.
 
-        If the network dropped packets, call this for each remaining part of the burst.
+        If the network dropped packets, call this method for each remaining part of the
+        burst.
 
         Args:
             burst: Burst of another `PortEngine`, which is not changed.

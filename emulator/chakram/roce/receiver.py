@@ -259,8 +259,8 @@ class Receiver:
     def _addressed(self, qpn: int, high: int, low: int) -> QueuePair | None:
         """Return queue pair *qpn* if it accepts packets from an address, or None.
 
-        All packets of one receive come from one address. Therefore this is called once
-        per receive, and again when the queue pair changes.
+        All packets of one receive come from one address. The receiver therefore calls
+        this method once per receive, and again when the queue pair changes.
         """
         queue_pair = self._queue_pairs.find(qpn)
         if queue_pair is None:

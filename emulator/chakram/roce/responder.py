@@ -470,8 +470,8 @@ class Responder:
     def note_wrong_payload(self, psn: int) -> None:
         """Record that the packet *psn* has a wrong payload.
 
-        Call this before the packet is accepted or kept. The `MessageReceived` event
-        reports the number of such packets in the message.
+        Call this method before the packet is accepted or kept. The `MessageReceived`
+        event reports the number of such packets in the message.
         """
         if psn == self._expected_psn:
             self._unseen_wrong += 1

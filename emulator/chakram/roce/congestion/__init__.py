@@ -126,7 +126,7 @@ def new_control(
         ) from error
     try:
         timer_ns = control.next_timer_ns
-    except AttributeError:  # not set, in uncompiled code
+    except AttributeError:  # unset in uncompiled code
         timer_ns = 0
     if timer_ns != NEVER:
         raise RunFailed(
