@@ -255,7 +255,7 @@ class Endpoint:
         """Add a queue pair without a rank, for example a connection to a peer's NIC.
 
         Post its messages through `engine`, and take its events from `events`. Call this
-        before the port is opened.
+        method before the port is opened.
 
         Args:
             pair: Numbers of the queue pair. Its group and peer rank are ignored.
