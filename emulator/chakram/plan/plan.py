@@ -149,7 +149,7 @@ class RunSettings:
         return self.warmup + self.measured
 
     def with_iterations(self, warmup: int | None, measured: int | None) -> RunSettings:
-        """Return these settings with other iteration counts. None keeps a count.
+        """Return these settings with other iteration counts. None changes nothing.
 
         All jobs get the *measured* number of measured iterations. If it is None, each
         job keeps its number.

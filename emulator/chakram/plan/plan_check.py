@@ -28,7 +28,7 @@ def refuse_large_agents(plan: Plan) -> None:
     """Reject a plan that gives an agent more work than agents accept.
 
     Raises:
-        PlanError: For the first such agent.
+        PlanError: If there is such an agent. The error is about the first one.
     """
     for agent in plan.agents:
         for what, count, most in (
