@@ -299,7 +299,7 @@ def check_fields(value: Any) -> None:
     """Check the fields of a dataclass instance against their bounds.
 
     Raises:
-        Fault: For the first field that violates its bounds.
+        Fault: If a field violates its bounds. The fault is about the first one.
     """
     kind: Any = type(value)
     for name, may_be_none, takers in _checks(kind):

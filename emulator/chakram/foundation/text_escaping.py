@@ -16,7 +16,7 @@ from typing import TextIO, cast
 
 _HIDDEN = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and newline, DEL, C1
-    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"  # directions, invisible ones
+    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"  # directions, invisible
     "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"  # not characters
     "\U000e0000-\U000e0fff"  # tags
 )
