@@ -240,7 +240,7 @@ class _RankTraining:
         if self._stage == self._stages - 1:
             last = self._vocabulary.output_backward(prefix, last)
             shares = self._settings.shape.tied and self._stages == 1
-            if is_last and not shares:  # else included in the embedding's
+            if is_last and not shares:  # if shared, the embedding includes it
                 self._sum_vocabulary("output.gradients", last)
         scattered: list[int] = []
         layers = self._layers[::-1]
