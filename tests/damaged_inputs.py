@@ -38,7 +38,7 @@ from chakram.control.plan_file import MAGIC
 from chakram.foundation.errors import ChakramError
 from chakram.preparation.saved_plans import load_plan
 from chakram.switch.headroom import LinkEnd
-from chakram.switch.sonic import port_names, read_sonic
+from chakram.switch.sonic_config import port_names, read_sonic
 from tests import mutated_traces as mutated
 from tests.leaks import own_lab
 from tests.made_runs import ODD_LINKS, made_run

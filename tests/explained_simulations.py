@@ -10,8 +10,8 @@ from chakram.analysis.run_causes import iterations_of
 from chakram.predict.routing import PathFinder
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
+from chakram.run_directory.added_flow_columns import MessageColumns
 from chakram.run_directory.manifest import RunManifest
-from chakram.run_directory.message_columns import MessageColumns
 from chakram.run_directory.reader import RunResults, open_run
 from chakram.run_directory.writer import RunDirectory
 from chakram.simulation.common import ended

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chakram.topology.common_topologies import LinkKind
-from chakram.topology.multi_tier_topologies import leaf_spine
 from chakram.topology.topology import EcnThresholds, Topology
+from chakram.topology.topology_builders import leaf_spine
+from chakram.topology.topology_helpers import LinkKind
 
 __all__ = ["clos"]
 

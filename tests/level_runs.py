@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chakram.collectives.schedule import Algorithm
 from chakram.predict.levels.cost_models import Division
-from chakram.predict.levels.messages import MessageLevel
+from chakram.predict.levels.message_level import MessageLevel
 
 FOR_EVER_NS = 1 << 62
 

@@ -28,7 +28,7 @@ from chakram.program.operations import (
 )
 from chakram.records.row_layout import FlowRow, IterationRow, ShareRow, rows_of
 from chakram.topology.addressing import plan_addresses
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.port_plans import port_plan
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from chakram.records.run_records import LinkRecord
 from chakram.report.run.data import RunData
 from chakram.report.run.flows import Flows
-from chakram.run_directory.message_columns import MessageColumns
+from chakram.run_directory.added_flow_columns import MessageColumns
 from chakram.run_directory.reader import RunResults, open_run
 from chakram.summary.retransmissions import Traffic
 from tests.run_directories import EP1, STARTED, WORLD, begin

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.lint.replay_blockers import check_across_ranks, check_trace_set
 from chakram.chakra.read.framing import frame, read_records
 from chakram.chakra.read.groups import parse_group_file
 from chakram.chakra.read.reader import ReadTrace, read_profile_stream

@@ -10,17 +10,17 @@ from chakram.collectives.groups import ProcessGroup
 from chakram.formats.ns3 import FlowTime
 from chakram.predict.levels.cost_models import AstraSimDivision, AstraSimTimes
 from chakram.predict.levels.level_network import network_of
-from chakram.predict.levels.packet_messages import PacketLevel
+from chakram.predict.levels.ns3_packet_level import PacketLevel
 from chakram.predict.levels.run_plan import LevelRun
-from chakram.predict.simulator.message_hosts import Ns3Hosts
+from chakram.predict.simulator.ns3_host_model import Ns3Hosts
 from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.program.operations import Operation
 from chakram.records.row_layout import RecordRows
 from chakram.roce.congestion import CongestionControl, make
 from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.switch.profiles import Profile
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import EcnThresholds, Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,

@@ -17,7 +17,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import chakram
-from chakram.analysis.charged_causes import LEAST_SHARE
+from chakram.analysis.lost_time_causes import LEAST_SHARE
 from chakram.analysis.run_causes import why_of
 from chakram.chakra.et_codec import NodeType
 from tests.e2e import runs
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from chakram.analysis.charged_causes import Cause, Why
+    from chakram.analysis.lost_time_causes import Cause, Why
     from tests.e2e.processes import Member
 
 ATTEMPTS = 3

@@ -7,15 +7,15 @@ from random import Random
 from chakram.foundation.errors import PacketError
 from chakram.roce.burst import Burst
 from chakram.roce.constants import UDP_PORT, Verb
-from chakram.roce.datagrams import MALFORMED, SERVED, UNSUPPORTED, SegmentParser
+from chakram.roce.contents_encoder import ContentsEncoder
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.headers import Packet, encode_packet
-from chakram.roce.message_contents import ContentsEncoder
 from chakram.roce.opcodes import Opcode
 from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
 from chakram.roce.receive_memory import MemoryRegion
+from chakram.roce.segment_parser import MALFORMED, SERVED, UNSUPPORTED, SegmentParser
 from tests.damaged_packets import mutants
 from tests.packets import decode_packet
 from tests.plain_receiver import OF_ANSWERS, OF_PORT, PlainReceiver

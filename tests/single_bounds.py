@@ -6,7 +6,7 @@ from typing import Any
 
 from chakram.collectives.schedule import Algorithm
 from chakram.predict.bound import ScheduleBounds
-from chakram.predict.paths import FabricModel
+from chakram.predict.fabric_model import FabricModel
 
 
 def bound_ns(

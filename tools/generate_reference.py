@@ -29,7 +29,7 @@ from chakram.config.schema import (
 )
 from chakram.fabric.fabric_types import KINDS
 from chakram.foundation import units
-from chakram.settings import quantities
+from chakram.settings import field_types
 from chakram.synth.settings.base import ModelTrace, SynthTrace
 from chakram.synth.settings.patterns import PatternTrace
 from chakram.synth.settings.training import TrainingTrace
@@ -102,11 +102,11 @@ See [the command line](../command-line.md#sizes-rates-times) for other spellings
 """
 
 QUANTITIES: tuple[tuple[str, Any, str, dict[str, int]], ...] = (
-    ("size", quantities.Size, "`64KiB`", units.SIZE_UNITS),
-    ("rate", quantities.Rate, "`400Gbit`", units.RATE_UNITS),
-    ("time", quantities.Time, "`10us`", units.TIME_UNITS),
-    ("compute rate", quantities.ComputeRate, "`989 TFLOPS`", units.FLOPS_UNITS),
-    ("byte rate", quantities.ByteRate, "`3.35 TB/s`", units.BYTE_RATE_UNITS),
+    ("size", field_types.Size, "`64KiB`", units.SIZE_UNITS),
+    ("rate", field_types.Rate, "`400Gbit`", units.RATE_UNITS),
+    ("time", field_types.Time, "`10us`", units.TIME_UNITS),
+    ("compute rate", field_types.ComputeRate, "`989 TFLOPS`", units.FLOPS_UNITS),
+    ("byte rate", field_types.ByteRate, "`3.35 TB/s`", units.BYTE_RATE_UNITS),
 )
 """Types with units, each with name, type, example and units."""
 
@@ -215,7 +215,7 @@ class Reference:
                 first[factor] = first[factor] or unit
             listed = ", ".join(f"`{unit}`" for unit in first.values())
             rows.append(
-                f"| {name} | {example} | {quantities.BOUNDS[name]} | {listed} |"
+                f"| {name} | {example} | {field_types.BOUNDS[name]} | {listed} |"
             )
         head = HEAD.format(generated=GENERATED, quantities="\n".join(rows))
         lines = [*head.splitlines(), "", "## The whole file", ""]

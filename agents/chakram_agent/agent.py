@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import ALGORITHMS
-from chakram.control.clock import StallMeter
+from chakram.control.event_loop_stalls import StallMeter
 from chakram.control.events import (
     AgentEvent,
     Failed,
@@ -32,14 +32,14 @@ from chakram.foundation.errors import (
     UnexpectedEvent,
 )
 from chakram.foundation.units import format_time
-from chakram.plan.bound_queue_pairs import Bindings, Peers
+from chakram.plan.nic_queue_pairs import Bindings, Peers
 from chakram.plan.plan import AgentPlan
 from chakram.roce.congestion import CONTROLS
 from chakram_agent import events_and_instructions as events
 from chakram_agent.agent_clock import monotonic_ns
-from chakram_agent.agent_heartbeat import LEASE_SENTENCE
+from chakram_agent.hang_watchdog import LEASE_SENTENCE
 from chakram_agent.host_counters import grown, read_host_counters
-from chakram_agent.shard_process import ForkServers
+from chakram_agent.shard_handle import ForkServers
 from chakram_agent.shards import Shards
 from chakram_agent.shared_counters import Metering
 from chakram_agent.state import TRAFFIC_LEASE_NS, AgentState, Phase

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 
-from chakram.control.host_clock import host_clock
+from chakram.control.clock_name import host_clock
 
 TEST_CLOCK = "CHAKRAM_TEST_CLOCK"
 _BEGAN = "CHAKRAM_TEST_CLOCK_BEGAN"

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING
 
 import chakram
 from chakram.control.call_home.frames import read_frame, write_frame
-from chakram.control.call_home.run_authority import (
+from chakram.control.call_home.run_certificate_authority import (
     AGENT_VALID,
     CONTROLLER_HOST,
     client_context,
     new_key_and_request,
 )
-from chakram.control.error_details import clipped, rebuild
-from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
-from chakram.control.splice import (
+from chakram.control.connection_relay import (
     CHUNK_BYTES,
     Streams,
     close,
     keep_alive,
     splice,
 )
+from chakram.control.error_details import clipped, rebuild
+from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.foundation.errors import AgentError, ChakramError, ConfigError
 from chakram.foundation.ip_addresses import socket_text
 from chakram_agent.agent_clock import monotonic_ns

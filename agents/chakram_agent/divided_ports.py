@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from chakram.control.protobuf_messages import pb
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.foundation.errors import EnvironmentProblem, FabricError, PlanError
-from chakram.foundation.open_files import allow_descriptors
+from chakram.foundation.open_file_limit import allow_descriptors
 from chakram.plan.plan import AgentPlan
 from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import MAX_SHARDS
-from chakram.roce.shared_line import PART_WORDS
+from chakram.roce.cross_process_pacing import PART_WORDS
 from chakram_agent.dataplane.udp_sockets import bound_socket
 
 # Every process has its own receiving socket. All sockets are bound to one address and
@@ -123,7 +123,7 @@ class DividedPort:
         number: Number of the port.
         shards: Shards that share the port.
         receivers: Receiving socket of each shard, in the order of *shards*.
-        line: Descriptor of the shared memory for ``chakram.roce.shared_line``.
+        line: Descriptor of the shared memory for ``chakram.roce.cross_process_pacing``.
     """
 
     number: int

@@ -20,22 +20,22 @@ import grpc
 
 import chakram
 from chakram._compiled import status as compiled_status
-from chakram.control import service
-from chakram.control.binding_codec import decode_request, encode_reply
+from chakram.control import grpc_service
 from chakram.control.error_details import METADATA_KEY, clipped, encode_error
 from chakram.control.event_codec import encode_description, encode_event, encode_ports
 from chakram.control.events import AgentDescription
 from chakram.control.plan_codec import decode_plan
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
+from chakram.control.queue_pair_codec import decode_request, encode_reply
 from chakram.control.time_daemons import time_source, wall_ahead_ns
-from chakram.control.wall_clock import TimeSource
-from chakram.fabric.inventory.host_port import HostPorts
+from chakram.control.wall_clock_sync import TimeSource
+from chakram.fabric.inventory.reported_interfaces import HostPorts
 from chakram.foundation import errors
 from chakram.foundation.socket_folder import socket_folder
 from chakram_agent.agent import Agent, Session
 from chakram_agent.agent_clock import clock_name, monotonic_ns
 from chakram_agent.serve_options import ServeOptions
-from chakram_agent.shard_process import ForkServers
+from chakram_agent.shard_handle import ForkServers
 from chakram_agent.tls_gate import Gate
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ async def serve(
         AgentError: If the controller cannot be reached or refuses the agent.
     """
     _check_listen_address(options)
-    server = grpc.aio.server(options=service.SERVER_OPTIONS)
+    server = grpc.aio.server(options=grpc_service.SERVER_OPTIONS)
     with ExitStack() as stack:
         servers = ForkServers(fork_server)
         stack.callback(servers.close)
@@ -286,7 +286,7 @@ async def serve(
                 stack.callback(path.unlink, missing_ok=True)
         else:
             inner = f"{stack.enter_context(socket_folder())}/grpc"
-            context = service.server_context(options.tls)
+            context = grpc_service.server_context(options.tls)
             listener = stack.enter_context(_listener(options.listen))
             address = f"{_host(options.listen)}:{listener.getsockname()[1]}"
             bind(server, f"unix:{inner}")
@@ -303,7 +303,7 @@ async def serve(
                     abandoned=stop,
                     metrics=metrics,
                 )
-                service.serve_agent(AgentService(agent), server)
+                grpc_service.serve_agent(AgentService(agent), server)
                 await server.start()
                 own = [tasks.create_task(agent.keep_time(), name="time")]
                 if gate is not None:
@@ -362,7 +362,7 @@ def _check_listen_address(options: ServeOptions) -> None:
     if options.listen.startswith("unix:"):
         return
     where = f"--listen {options.listen}"
-    if not service.is_local(options.listen):
+    if not grpc_service.is_local(options.listen):
         raise errors.ConfigError(
             where,
             "without certificates, an agent listens only on Unix sockets and loopback "

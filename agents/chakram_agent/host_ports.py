@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyroute2 import IPRoute
 
-from chakram.fabric.inventory.host_port import HostPort
+from chakram.fabric.inventory.reported_interfaces import HostPort
 from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.foundation import ethtool
 from chakram.foundation.errors import ChakramError

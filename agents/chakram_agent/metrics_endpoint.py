@@ -2,7 +2,7 @@
 
 The metrics have few labels. The endpoint also serves the counters of each queue pair
 and port in the last run, at ``/queue-pairs`` and ``/ports`` (see
-``chakram.metrics.live_rows``).
+``chakram.metrics.live_samples_json``).
 
 The agent updates the values once a second. A separate thread answers scrapes from a
 copy of the values, so a scrape neither waits for the agent nor delays it.
@@ -18,7 +18,7 @@ import chakram
 from chakram._compiled import status as compiled_status
 from chakram.control.events import CountersSnapshot
 from chakram.metrics.exporter import MetricsServer, open_listener
-from chakram.metrics.live_rows import LiveRows
+from chakram.metrics.live_samples_json import LiveRows
 from chakram.metrics.state import MetricsState, Snapshot
 from chakram.plan.plan import AgentPlan
 from chakram.records.row_layout import RecordRows

@@ -13,7 +13,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from chakram.foundation.errors import ConfigError, PlanError
 from chakram.foundation.units import format_rate
-from chakram.plan.bound_queue_pairs import is_verbs
+from chakram.plan.nic_queue_pairs import is_verbs
 from chakram.plan.plan import AgentPlan
 
 DEFAULT_ALLOW = ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128")

@@ -22,22 +22,21 @@ from contextlib import suppress
 from ipaddress import ip_network
 from types import MappingProxyType
 
-from chakram.control.binding_codec import decode_command, encode_ready
 from chakram.control.error_details import error_message
 from chakram.control.event_codec import encode_nic, encode_progress, encode_rows
 from chakram.control.events import NicCounters, Progress
 from chakram.control.plan_codec import decode_plan
 from chakram.control.protobuf_messages import decode_message, pb
+from chakram.control.queue_pair_codec import decode_command, encode_ready
 from chakram.foundation.errors import ChakramError, PeerError, RunFailed
-from chakram.plan.bound_queue_pairs import Bindings, Peers, is_verbs
+from chakram.plan.nic_queue_pairs import Bindings, Peers, is_verbs
 from chakram.plan.plan import AgentPlan
 from chakram.plan.port_plan import PortPlan
 from chakram.plan.transport import TransportPlan
 from chakram.records.row_layout import RecordRows
 from chakram.replay.endpoint import Endpoint, connect_local
-from chakram.roce.shared_line import SharedLine
+from chakram.roce.cross_process_pacing import SharedLine
 from chakram_agent.agent_clock import monotonic_ns
-from chakram_agent.agent_heartbeat import LEASE_SENTENCE, Lease
 from chakram_agent.counter_updates import (
     LONGEST_WAIT_NS,
     TURNS_PER_PORT,
@@ -48,6 +47,7 @@ from chakram_agent.dataplane.loop import DataPlane, Line
 from chakram_agent.dataplane.memory_port import MemoryNetwork
 from chakram_agent.dataplane.open_port import open_line
 from chakram_agent.dataplane.verbs_engine import VerbsEngine
+from chakram_agent.hang_watchdog import LEASE_SENTENCE, Lease
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.probe_sender import Prober, open_prober, probe
 from chakram_agent.send_limits import Policy

@@ -8,22 +8,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from chakram.control.binding_codec import decode_ready, encode_command
 from chakram.control.error_details import rebuild
 from chakram.control.event_codec import decode_nic, decode_progress, decode_rows
 from chakram.control.events import AgentEvent, CountersSnapshot, Progress, RecordBatch
 from chakram.control.plan_codec import encode_plan
 from chakram.control.protobuf_messages import pb
+from chakram.control.queue_pair_codec import decode_ready, encode_command
 from chakram.fabric.core_assignment import shard_core
 from chakram.foundation.errors import ChakramError
 from chakram_agent import events_and_instructions as events
 from chakram_agent.agent_clock import monotonic_ns
-from chakram_agent.agent_heartbeat import LAPSED, Lease
 from chakram_agent.divided_ports import DividedPorts
-from chakram_agent.shard_process import ForkServers, ShardProcess
+from chakram_agent.hang_watchdog import LAPSED, Lease
+from chakram_agent.shard_handle import ForkServers, ShardProcess
 
 if TYPE_CHECKING:
-    from chakram.plan.bound_queue_pairs import BoundQueuePair, Peers
+    from chakram.plan.nic_queue_pairs import BoundQueuePair, Peers
     from chakram.plan.plan import AgentPlan
     from chakram_agent.send_limits import Policy
     from chakram_agent.shared_counters import Metering

@@ -8,7 +8,7 @@ this order:
 * the load of the shard;
 * the numbers of rows allocated for queue pairs and ports;
 * the stamp, which is the only number that the agent writes
-  (``chakram_agent.agent_heartbeat``);
+  (``chakram_agent.hang_watchdog``);
 * one row per queue pair, with the columns of ``QUEUE_PAIR_FIELDS``;
 * one row per port, with the columns of ``PORT_FIELDS``.
 

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.control.splice import CHUNK_BYTES, close, splice
+from chakram.control.connection_relay import CHUNK_BYTES, close, splice
 from chakram.control.tls_acceptor import TlsAcceptor, Visit
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ def main() -> int:
     # The search for Pydantic plugins reads the metadata of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from chakram.cli import main as run
-    from chakram.cli.common.standard_streams import outlive_readers
+    from chakram.cli.common.broken_pipes import outlive_readers
 
     signal.signal(signal.SIGINT, handler)
     outlive_readers()

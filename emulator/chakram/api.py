@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chakram.analysis import comparison
-from chakram.analysis.charged_causes import Why
 from chakram.analysis.comparison import Comparison
 from chakram.analysis.comparison_inputs import read_side
+from chakram.analysis.lost_time_causes import Why
 from chakram.analysis.run_causes import why_of
 from chakram.config.experiment import (
     Experiment,

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.fabric.labs.lab import start_lab
 from chakram.foundation.errors import ChakramError
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.bench.bare import Blaster, compile_blaster
 from tests.bench.extent import sized
 from tests.bench.live_switch import LEAST, packets_per_cpu_second

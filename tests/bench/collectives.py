@@ -22,9 +22,13 @@ from typing import Any, NamedTuple
 from chakram.collectives.groups import world_group
 from chakram.fabric.labs.enter_namespace import enter_namespace
 from chakram.foundation.errors import ChakramError
-from chakram.plan.burst_rule import ack_interval_packets, burst_packets, window_bytes
 from chakram.plan.plan import RunSettings
 from chakram.plan.transport import TransportPlan
+from chakram.plan.transport_defaults import (
+    ack_interval_packets,
+    burst_packets,
+    window_bytes,
+)
 from chakram.program.operations import Operation
 from tests.made_plans import collective, program, share_rows
 

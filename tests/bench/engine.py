@@ -27,7 +27,7 @@ from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram
 from chakram.records.counter_slots import FCT_BUCKET_BOUNDS_NS
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from chakram_agent.counter_updates import LONGEST_WAIT_NS
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.send_limits import Policy

@@ -8,8 +8,8 @@ import json
 from chakram.fabric.labs.lab import start_lab
 from chakram.fabric.labs.link_counters import read_counters
 from chakram.switch.profiles import Profile
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import EcnThresholds
+from chakram.topology.topology_helpers import single_switch
 from tests.bench.extent import sized
 from tests.leaks import own_lab
 from tests.netns.labs import GBIT, traffic

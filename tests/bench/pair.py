@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.fabric.labs.link_requests import add_address, new_veth, set_link
 from chakram.fabric.labs.namespaces import (
     close_namespaces,
     host_sysctls,
     make_namespaces,
 )
+from chakram.fabric.labs.netlink_requests import add_address, new_veth, set_link
 from chakram.topology.addressing import plan_addresses
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import HOST_INTERFACE
+from chakram.topology.topology_helpers import single_switch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

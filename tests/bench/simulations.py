@@ -356,9 +356,9 @@ def loop(name: str) -> float:
     from chakram.collectives.algorithms import algorithm
     from chakram.collectives.ops import CollectiveOp
     from chakram.predict.levels.level_network import network_of
+    from chakram.predict.levels.message_level import MessageLevel
     from chakram.predict.levels.message_times import WireTimes
-    from chakram.predict.levels.messages import MessageLevel
-    from chakram.topology.common_topologies import single_switch
+    from chakram.topology.topology_helpers import single_switch
     from tests.level_runs import run_collective
 
     took_s = 0.0

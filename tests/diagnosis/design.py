@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.et_codec import CollectiveType, NodeType
-from chakram.topology.common_topologies import LinkKind, single_switch
-from chakram.topology.multi_tier_topologies import fat_tree, leaf_spine, rails
 from chakram.topology.topology import HOST_INTERFACE
+from chakram.topology.topology_builders import fat_tree, leaf_spine, rails
+from chakram.topology.topology_helpers import LinkKind, single_switch
 from tests.diagnosis.role_jobs import write_slower
 from tests.trace_bytes import collective, metadata, node
 

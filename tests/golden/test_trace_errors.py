@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chakram.chakra.et_codec import NodeType
-from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.lint.replay_blockers import require_replayable
 from chakram.chakra.read.framing import frame
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.foundation.errors import ChakramError

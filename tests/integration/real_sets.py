@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from chakram.chakra.lint.problems import ProblemKind
+from chakram.chakra.lint.replay_blockers import ProblemKind
 from chakram.chakra.trace_warning import WarningKind
 from chakram.trace.node import NO_SIZE
 

@@ -15,8 +15,8 @@ import pytest
 from chakram.control import client as client_module
 from chakram.control.client import AgentClient
 from chakram.control.error_details import METADATA_KEY
+from chakram.control.grpc_service import serve_agent
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
-from chakram.control.service import serve_agent
 from chakram.execution.clock_watch import clock_of
 from chakram.foundation.errors import AgentError, PeerError, PlanError
 from chakram_agent import grpc_server

@@ -16,7 +16,7 @@ import pytest
 from chakram.control.client import AgentClient
 from chakram.control.events import Failed, Finished
 from chakram.foundation.errors import AgentError
-from chakram_agent.agent_heartbeat import LEASE_SENTENCE
+from chakram_agent.hang_watchdog import LEASE_SENTENCE
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from tests.agents import (
     TIMEOUT_S,

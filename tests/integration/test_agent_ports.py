@@ -13,9 +13,9 @@ import pytest
 from chakram.foundation.errors import AgentError, ConfigError, FabricError, PortInUse
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane import udp_port as udp
-from chakram_agent.dataplane.burst_port import Port
 from chakram_agent.dataplane.memory_port import MemoryNetwork
 from chakram_agent.dataplane.open_port import open_port
+from chakram_agent.dataplane.port_base import Port
 from chakram_agent.dataplane.port_options import PortOptions
 from chakram_agent.dataplane.route_check import check_route, outgoing_interface
 from tests.udp_ports import free_udp_ports

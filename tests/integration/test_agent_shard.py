@@ -23,7 +23,7 @@ from chakram.records.counter_slots import slot
 from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram_agent import pipe as pipe_module
 from chakram_agent import shard as shard_module
-from chakram_agent.agent_heartbeat import LAPSED, LEASE_NS, LEASE_SENTENCE
+from chakram_agent.hang_watchdog import LAPSED, LEASE_NS, LEASE_SENTENCE
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.shard import Shard
 from chakram_agent.shared_counters import SharedCounters

@@ -31,8 +31,8 @@ from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.records.run_records import CollectiveKey
 from chakram.switch.ecmp import DrawnPaths, Flow
 from chakram.switch.profiles import Switching
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.made_graphs import collective, job
 from tests.made_plans import collective as operation

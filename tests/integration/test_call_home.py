@@ -30,7 +30,7 @@ from chakram.control.call_home.frames import (
     write_frame,
 )
 from chakram.control.call_home.listener import CallHomeListener
-from chakram.control.call_home.run_authority import (
+from chakram.control.call_home.run_certificate_authority import (
     CONTROLLER_HOST,
     RunAuthority,
     client_context,
@@ -39,8 +39,8 @@ from chakram.control.call_home.run_authority import (
 )
 from chakram.control.call_home.token_file import TokenFile
 from chakram.control.certificates import common_name
+from chakram.control.connection_relay import keep_alive
 from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
-from chakram.control.splice import keep_alive
 from chakram.foundation.errors import (
     AgentError,
     ConfigError,

@@ -32,7 +32,7 @@ from chakram.records.counter_slots import (
 )
 from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.replay.samples import queue_pair_owners
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from chakram_agent.counter_updates import Sampler, Tally
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.send_limits import Policy

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from chakram.cli import main
-from chakram.fabric.inventory.listed_hosts import listed_hosts
+from chakram.fabric.inventory.third_party_inventories import listed_hosts
 from chakram_agent.cli import parser, serve_options
 from dashboards.query_files import all_queries
 from tests.support import REPO_ROOT, missing_program, require

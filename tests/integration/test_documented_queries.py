@@ -12,8 +12,8 @@ import pytest
 
 from chakram.preflight.report import PairReport, PreflightReport, PreflightSettings
 from chakram.records.row_layout import LINK_SAMPLE_FIELDS
+from chakram.run_directory.added_flow_columns import MessageColumns
 from chakram.run_directory.manifest import RunManifest
-from chakram.run_directory.message_columns import MessageColumns
 from chakram.run_directory.preflight_files import save_preflight
 from chakram.run_directory.writer import RunDirectory
 from tests.run_directories import STARTED

@@ -21,7 +21,7 @@ from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
     from chakram.control.events import AgentDescription
-    from chakram.control.wall_clock import TimeSource
+    from chakram.control.wall_clock_sync import TimeSource
     from chakram_agent.agent import Agent
 
 pytestmark = pytest.mark.asyncio

@@ -17,7 +17,7 @@ import pytest
 
 from chakram.control.client import AgentClient
 from chakram.control.events import Failed, Finished
-from chakram_agent import shard_process
+from chakram_agent import shard_handle
 from chakram_agent.fork_server import (
     MOST_DESCRIPTORS,
     STATUS,
@@ -26,7 +26,7 @@ from chakram_agent.fork_server import (
     encode_request,
     spawn_fork_server,
 )
-from chakram_agent.shard_process import ForkServers, ShardProcess
+from chakram_agent.shard_handle import ForkServers, ShardProcess
 from chakram_agent.shared_counters import SharedCounters
 from tests.agents import (
     agent_in,
@@ -342,10 +342,10 @@ async def test_idle_fork_server_that_is_killed_or_frozen_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def replaced() -> ForkServer:
-        monkeypatch.setattr(shard_process, "START_TIMEOUT_S", PATIENCE_S)
+        monkeypatch.setattr(shard_handle, "START_TIMEOUT_S", PATIENCE_S)
         return spawn_fork_server()
 
-    monkeypatch.setattr(shard_process, "spawn_fork_server", replaced)
+    monkeypatch.setattr(shard_handle, "spawn_fork_server", replaced)
     async with agent_in(tmp_path) as client:
         for number in (signal.SIGKILL, signal.SIGSTOP):
             await client.prepare(ring_plan(shards=2))
@@ -353,7 +353,7 @@ async def test_idle_fork_server_that_is_killed_or_frozen_is_replaced(
             (server,) = children_of(os.getpid(), NAME)
             os.kill(server, number)
             if number == signal.SIGSTOP:
-                monkeypatch.setattr(shard_process, "START_TIMEOUT_S", 0.2)
+                monkeypatch.setattr(shard_handle, "START_TIMEOUT_S", 0.2)
             await start(client, ring_plan())
             assert isinstance((await until_the_end(client))[-1], Finished)
             assert children_of(os.getpid(), NAME) != [server]
@@ -364,7 +364,7 @@ async def test_idle_fork_server_that_is_killed_or_frozen_is_replaced(
 async def test_frozen_shard_of_a_frozen_fork_server_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shard_process, "KILL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(shard_handle, "KILL_TIMEOUT_S", 0.2)
     servers = ForkServers()
     shard = await ShardProcess.start(0, servers=servers)
     (server,) = children_of(os.getpid(), NAME)

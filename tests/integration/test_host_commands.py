@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from chakram.launch import host_commands
-from chakram.launch.host_commands import EndedCommand
+from chakram.launch import agent_installation
+from chakram.launch.agent_installation import EndedCommand
 from chakram.launch.launchers import LaunchCommand
 
 
 def ended(*words: str) -> EndedCommand:
     command = LaunchCommand(hosts=("h1",), arguments=words)
-    return asyncio.run(host_commands._run(command, b"data", asyncio.Semaphore(1)))
+    return asyncio.run(agent_installation._run(command, b"data", asyncio.Semaphore(1)))
 
 
 def test_last_line_and_status_are_kept() -> None:
@@ -22,6 +22,6 @@ def test_last_line_and_status_are_kept() -> None:
 
 
 def test_a_command_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_commands, "LIMIT_S", 0.3)
+    monkeypatch.setattr(agent_installation, "LIMIT_S", 0.3)
     found = ended("sleep", "600")
     assert found == EndedCommand(("h1",), 124, "it did not end within 0 s")

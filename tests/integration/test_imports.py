@@ -104,11 +104,11 @@ def test_command_imports_no_other_command() -> None:
     loaded = imported_by("from chakram.cli import command_line; command_line('gate')")
     assert {each for each in loaded if each.startswith("chakram.cli.")} == {
         "chakram.cli.common",
-        "chakram.cli.common.examples",
+        "chakram.cli.common.help_examples",
         "chakram.cli.results",
         "chakram.cli.results.gate",
         "chakram.cli.common.options",
-        "chakram.cli.common.plain_values",
+        "chakram.cli.common.parameter_conversion",
     }
     assert not loaded & WEIGHTY
 
@@ -154,7 +154,7 @@ def test_command_imports_only_what_it_needs(
         arguments = [*arguments, "--runs", str(tmp_path_factory.mktemp("runs"))]
     loaded = imported_by(f"{AS_COMMAND}; main({arguments!r})")
     if arguments[0] != "--help":
-        assert "chakram.preparation.planning" in loaded
+        assert "chakram.preparation.plan_settings" in loaded
     assert not loaded & unneeded
 
 
@@ -228,7 +228,7 @@ def test_command_skips_pydantic_plugins() -> None:
         f"sys.argv = ['chakram', 'plan', {QUICKSTART!r}]\n"
         "main()"
     )
-    assert "chakram.preparation.planning" in read
+    assert "chakram.preparation.plan_settings" in read
     assert "all packages" not in read
 
 

@@ -12,7 +12,7 @@ from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.records.row_layout import RecordRows
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.made_plans import collective, share_rows, world_plan

@@ -17,8 +17,8 @@ import pytest
 
 from chakram.cli import main
 from chakram.foundation.errors import PeerError
-from chakram.rdma import measured_ends, nic_benchmark, nic_device
-from chakram.rdma.measured_ends import RemoteReceiver, Trial, serve
+from chakram.rdma import benchmark_ends, nic_benchmark, nic_device
+from chakram.rdma.benchmark_ends import RemoteReceiver, Trial, serve
 from tests.rdma_devices import FABRIC, Device, nic_of, replace_binding
 
 TRIALS = (Trial(64, 1, 1), Trial(4096, 8, 32))
@@ -30,9 +30,9 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> None:
     replace_binding(monkeypatch)
     counts = count()
     monkeypatch.setattr(
-        measured_ends, "read_counters", lambda *_: {"rcvd_pkts": next(counts)}
+        benchmark_ends, "read_counters", lambda *_: {"rcvd_pkts": next(counts)}
     )
-    monkeypatch.setattr(measured_ends, "_PERFTEST", "a program that is missing")
+    monkeypatch.setattr(benchmark_ends, "_PERFTEST", "a program that is missing")
     monkeypatch.setattr(nic_device, "open_device", Device)
     monkeypatch.setattr(nic_device, "find_nic", nic_of)
     monkeypatch.setattr(nic_benchmark, "_TRIALS", TRIALS)
@@ -113,7 +113,7 @@ def test_strange_requests_are_answered_and_open_nothing(
 def test_refusal_of_the_other_device_is_told(served: Served) -> None:
     sender = Device("mlx5_0")
     with closing(RemoteReceiver("127.0.0.1", served[0])) as receiver:
-        end = measured_ends.End(sender, nic_of(sender, None), TRIALS[0], depth=1)
+        end = benchmark_ends.End(sender, nic_of(sender, None), TRIALS[0], depth=1)
         FABRIC.refusal = OSError(12, "Cannot allocate memory")
         with pytest.raises(PeerError, match=r"mlx5_1: .*Cannot allocate memory"):
             receiver.open(TRIALS[0], end.address)

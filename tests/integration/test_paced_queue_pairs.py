@@ -13,8 +13,8 @@ from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.port import PortEngine
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import single_switch
 from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.made_plans import compute, flow_rows, make_plan, program, receive, send

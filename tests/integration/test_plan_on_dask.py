@@ -18,12 +18,12 @@ pytest.importorskip("distributed", reason="the extra dask is not installed")
 
 KILL = """\
 import os, signal
-from chakram.chakra.sets import read_elsewhere
+from chakram.chakra.sets import parallel_reading
 
 def read_part(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-read_elsewhere.read_part = read_part
+parallel_reading.read_part = read_part
 """
 """Module of a worker that is killed while it reads its first files."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.lint.problems import ProblemKind, check_trace_set
+from chakram.chakra.lint.replay_blockers import ProblemKind, check_trace_set
 from chakram.chakra.read.producers import Producer
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set

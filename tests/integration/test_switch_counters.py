@@ -24,7 +24,7 @@ from chakram.preparation.link_records import directions_of
 from chakram.records.run_records import LinkRecord
 from chakram.telemetry.collector import Collector
 from chakram.telemetry.targets import Credentials, OtlpListener, TelemetryPlan
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.gnmi_targets import (
     ScriptedSwitch,
     quick_mapping,

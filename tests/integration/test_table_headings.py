@@ -12,7 +12,7 @@ import rich.table
 from rich.box import SIMPLE_HEAD
 
 from chakram.cli import main
-from chakram.cli.common.console_styles import Console, Table
+from chakram.cli.common.escaping_console import Console, Table
 from chakram.cli.common.preflight_tables import print_report
 from chakram.preflight.report import PairReport, PreflightReport, PreflightSettings
 from tests.support import REPO_ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.lint.problems import ProblemKind, check_trace_set
+from chakram.chakra.lint.replay_blockers import ProblemKind, check_trace_set
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.chakra.trace_warning import WarningKind

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chakram.control.time_daemons import time_source
-from chakram.control.wall_clock import TimeSource
+from chakram.control.wall_clock_sync import TimeSource
 from tests.support import require
 
 _SERVER_PORT = 11123

@@ -21,7 +21,7 @@ from chakram.analysis.cause_ranking import (
 from chakram.chakra.et_codec import CollectiveType
 from chakram.cli import main
 from chakram.diagnosis import verification
-from chakram.diagnosis.removal_timer import RemovalTimer
+from chakram.diagnosis.suspect_removal import RemovalTimer
 from tests.diagnosis import virtual
 from tests.diagnosis.cases import judged
 from tests.diagnosis.design import Design, Job, Step, star

@@ -11,7 +11,7 @@ import pytest
 from chakram.collectives.algorithms import algorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.predict.levels.cost_models import AstraSimDivision, AstraSimTimes
-from chakram.predict.levels.messages import MessageLevel
+from chakram.predict.levels.message_level import MessageLevel
 from tests.level_networks import fully_connected, ring, star
 from tests.level_runs import run_collective
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from chakram.roce.datagrams import SegmentParser
 from chakram.roce.events import MessageReceived
 from chakram.roce.headers import Packet, encode_packet
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode, Opcode
 from chakram.roce.packet_verification import INTACT, PacketVerifier
 from chakram.roce.port import PortEngine
+from chakram.roce.segment_parser import SegmentParser
 from tests.packets import decode_packet
 from tests.pcap_files import ip_packet, read_frames
 from tests.virtual_wire import make_queue_pair

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.fabric.enter_lab import enter_command
 from chakram.fabric.labs.lab_spec import encode_state
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.waiting import PATIENCE_S
 

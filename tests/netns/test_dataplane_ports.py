@@ -10,10 +10,10 @@ from chakram.fabric.labs.enter_namespace import run_in_namespace
 from chakram.fabric.labs.lab import start_lab
 from chakram.foundation.errors import AgentError
 from chakram.roce.constants import BurstKind
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from chakram_agent.dataplane import udp_port as udp
-from chakram_agent.dataplane.burst_port import Port
 from chakram_agent.dataplane.open_port import open_port
+from chakram_agent.dataplane.port_base import Port
 from chakram_agent.dataplane.port_options import PortOptions
 from tests.leaks import own_lab
 from tests.support import missing_root, require

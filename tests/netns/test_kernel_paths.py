@@ -12,8 +12,8 @@ from chakram.fabric.labs.lab import start_lab
 from chakram.fabric.labs.link_counters import read_counters
 from chakram.switch.ecmp import Flow, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
-from chakram.topology.common_topologies import LinkKind
-from chakram.topology.multi_tier_topologies import fat_tree, leaf_spine, rails
+from chakram.topology.topology_builders import fat_tree, leaf_spine, rails
+from chakram.topology.topology_helpers import LinkKind
 from tests.leaf_spines import clos
 from tests.leaks import own_lab
 from tests.netns.labs import HEADER_BYTES, traffic

@@ -16,7 +16,7 @@ from chakram.fabric.labs.lab import start_lab, status
 from chakram.fabric.labs.lab_spec import LabState
 from chakram.fabric.labs.link_counters import LinkCounters, read_counters
 from chakram.fabric.labs.user_namespace import has_net_admin
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.leaks import own_lab
 from tests.netns.labs import GBIT, HEADER_BYTES, leaf_spine, star, traffic
 from tests.waiting import seconds_of

@@ -22,7 +22,6 @@ from chakram.fabric.labs.enter_namespace import (
     run_in_namespace,
 )
 from chakram.fabric.labs.lab import start_lab, status
-from chakram.fabric.labs.link_requests import add_address, add_route, set_link
 from chakram.fabric.labs.namespaces import (
     Sysctl,
     close_namespaces,
@@ -30,6 +29,7 @@ from chakram.fabric.labs.namespaces import (
     make_namespaces,
 )
 from chakram.fabric.labs.netlink import ask
+from chakram.fabric.labs.netlink_requests import add_address, add_route, set_link
 from chakram.fabric.labs.netns_mounts import (
     NETNS_DIRECTORY,
     bind_names,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.chakra.lint.computation_warnings import check_computation
-from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.lint.replay_blockers import check_across_ranks, check_trace_set
 from chakram.chakra.lint.traffic_warnings import check_traffic
 from chakram.collectives.groups import WORLD, ProcessGroup
 from chakram.program.job_check import check_job

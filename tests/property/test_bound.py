@@ -13,20 +13,20 @@ from chakram.collectives.groups import world_group
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.plan.plan import TransportPlan
 from chakram.plan.queue_pairs import QueuePairLayout
-from chakram.predict.paths import FabricModel
+from chakram.predict.fabric_model import FabricModel
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.preparation.predictions import alone_times
 from chakram.preparation.schedule_bounds import bounds
 from chakram.program.operations import Operation
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, Switching
-from chakram.topology.common_topologies import LinkKind, single_switch
-from chakram.topology.multi_tier_topologies import (
+from chakram.topology.topology import Topology
+from chakram.topology.topology_builders import (
     forwarding_nodes,
     fully_connected_pairs,
     torus_pairs,
 )
-from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import LinkKind, single_switch
 from tests.leaf_spines import clos
 from tests.made_plans import collective, make_plan, matrix_splits, program
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.roce.constants import NO_IMMEDIATE, Verb
-from chakram.roce.datagrams import SegmentParser
+from chakram.roce.contents_encoder import ContentsEncoder
 from chakram.roce.events import MessageReceived, SendCompleted
-from chakram.roce.message_contents import ContentsEncoder
 from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import INTACT, PacketVerifier
 from chakram.roce.queue_pair import QueuePair
 from chakram.roce.receive_memory import MemoryRegion
+from chakram.roce.segment_parser import SegmentParser
 from tests.strategies import path_mtus, psns, verbs
 from tests.virtual_wire import Pair, make_queue_pair, split
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.chakra.et_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node
-from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.lint.replay_blockers import check_across_ranks, check_trace_set
 from chakram.chakra.read.framing import frame
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.chakra.summary.traffic import measure_traffic

@@ -18,7 +18,7 @@ from chakram.records.row_layout import RecordRows
 from chakram.replay.rank import Replay
 from chakram.replay.rank_progress import Flow
 from chakram.roce.events import MessageReceived, SendCompleted
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import collective, compute, make_plan, program
 
 if TYPE_CHECKING:

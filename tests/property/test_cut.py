@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from chakram.chakra.cut.bridge_nodes import bridge
 from chakram.chakra.cut.cut import Cut, CutOptions
-from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.cut.node_removal import bridge
+from chakram.chakra.lint.replay_blockers import check_across_ranks, check_trace_set
 from chakram.chakra.sets.trace_set import TraceSet, assemble
 from chakram.chakra.write.writer import encode_trace
 from chakram.collectives.groups import WORLD, world_group

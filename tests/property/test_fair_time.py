@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from chakram.plan.wire_cost import serialisation_ns, wire_bytes
 from chakram.predict.bound import ScheduleBounds
+from chakram.predict.fabric_model import FabricModel
 from chakram.predict.fair_sharing import FairTimes, shared_ends_ns
-from chakram.predict.paths import FabricModel
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.topology.topology import Link, PortRef, Topology
 from tests.property.test_bound import fabrics

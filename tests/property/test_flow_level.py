@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import CollectiveOp
 from chakram.predict.levels.collective_messages import message_columns
-from chakram.predict.levels.flows import FlowLevel
+from chakram.predict.levels.flow_level import FlowLevel
 from chakram.predict.levels.level_network import LevelNetwork, network_of
 from chakram.predict.levels.message_times import WireTimes
 from tests.leaf_spines import clos

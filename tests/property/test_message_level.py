@@ -14,10 +14,10 @@ from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.schedule import rank_schedule, transfer_bytes
 from chakram.predict.levels.collective_messages import collective_columns
 from chakram.predict.levels.level_network import LevelNetwork, network_of
+from chakram.predict.levels.message_level import MessageLevel
 from chakram.predict.levels.message_times import WireTimes
-from chakram.predict.levels.messages import MessageLevel
-from chakram.topology.common_topologies import LinkKind
-from chakram.topology.multi_tier_topologies import forwarding_nodes, torus_pairs
+from chakram.topology.topology_builders import forwarding_nodes, torus_pairs
+from chakram.topology.topology_helpers import LinkKind
 from tests.leaf_spines import clos
 from tests.level_networks import fully_connected, ring, star
 from tests.level_runs import run_collective

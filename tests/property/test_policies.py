@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from chakram.chakra.lint.problems import check_trace_set
+from chakram.chakra.lint.replay_blockers import check_trace_set
 from chakram.foundation.errors import MatchingError
 from chakram.plan.plan import ORDERS, POLICIES, JobSettings, Plan, RunSettings
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import ComputeOperation, Operation
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import (
     IterationRow,
     ShareRow,

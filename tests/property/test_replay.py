@@ -14,7 +14,7 @@ from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.program.operations import RankProgram
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.made_plans import flow_rows, iteration_rows, make_plan, share_rows
 from tests.property.replay_laws import assert_laws

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from chakram._compiled import status as compiled_status
-from chakram.roce.datagrams import SERVED, SegmentParser
 from chakram.roce.opcodes import Opcode
 from chakram.roce.packet_verification import PacketVerifier
 from chakram.roce.port import PortEngine
 from chakram.roce.receive_memory import MemoryRegion
+from chakram.roce.segment_parser import SERVED, SegmentParser
 from tests import port_fuzzing
 from tests.port_fuzzing import PATH_MTU, fuzz_conversation, fuzz_decoder, fuzz_port
 

@@ -21,7 +21,7 @@ from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation, split_matrices
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_graphs import collective, job
 from tests.made_plans import flow_rows, make_plan, matrix_splits
 from tests.strategies import byte_matrices

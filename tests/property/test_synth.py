@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from chakram.chakra.lint.computation_warnings import check_computation
-from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.lint.replay_blockers import check_across_ranks, check_trace_set
 from chakram.chakra.lint.traffic_warnings import check_traffic
 from chakram.program.lowering import LoweringOptions, lower_job
-from chakram.synth.routing import (
+from chakram.synth.expert_routing import (
     LawRouter,
     apportion,
     popularity,

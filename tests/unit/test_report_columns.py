@@ -9,7 +9,7 @@ import pytest
 
 from chakram.console.number_format import MISSING
 from chakram.report.blocks import Table
-from chakram.report.columns import (
+from chakram.report.column_arithmetic import (
     cdf_points,
     joined_spans,
     mixed_keys,

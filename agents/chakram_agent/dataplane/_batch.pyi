@@ -1,4 +1,4 @@
-from chakram_agent.dataplane.burst_port import Port
+from chakram_agent.dataplane.port_base import Port
 from chakram_agent.dataplane.udp_sockets import UdpSockets
 
 class BatchPort(Port):

@@ -13,7 +13,7 @@ from libc.errno cimport EAGAIN, ECONNREFUSED, EINTR, EIO, errno
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from chakram_agent.dataplane.burst_port cimport Port
+from chakram_agent.dataplane.port_base cimport Port
 
 import os
 from socket import inet_pton

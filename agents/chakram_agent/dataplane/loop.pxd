@@ -8,7 +8,7 @@ from chakram.roce.burst cimport Burst
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.port cimport PortEngine
 from chakram.roce.packet_encoder cimport WireEncoder
-from chakram_agent.dataplane.burst_port cimport Port
+from chakram_agent.dataplane.port_base cimport Port
 
 cdef int _RECEIVES_PER_ROUND
 cdef int _SENDS_PER_ROUND

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from chakram.foundation.ip_addresses import IPV6_EXTRA_BYTES, is_ipv6
 from chakram.native.host_time import host_ns
 from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.contents_encoder import ContentsEncoder
 from chakram.roce.faulty_port import flip_bit
 from chakram.roce.histogram import Histogram
-from chakram.roce.message_contents import ContentsEncoder
 from chakram.roce.packet_encoder import WireEncoder
 from chakram_agent.agent_clock import monotonic_ns
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from chakram.plan.transport import TransportPlan
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.port import PortEngine
-    from chakram_agent.dataplane.burst_port import Port
     from chakram_agent.dataplane.pause_listener import PauseListener
+    from chakram_agent.dataplane.port_base import Port
 
 try:
     from chakram_agent.dataplane._batch import poll as exact_poll

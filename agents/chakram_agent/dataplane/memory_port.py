@@ -10,7 +10,7 @@ import os
 from collections import deque
 
 from chakram.foundation.ip_addresses import address_halves
-from chakram_agent.dataplane.burst_port import Port
+from chakram_agent.dataplane.port_base import Port
 from chakram_agent.dataplane.port_options import PortCapabilities, PortOptions
 
 _BUFFER_BYTES = 65_536

@@ -16,7 +16,7 @@ from chakram_agent.dataplane.port_options import PortOptions, of_class
 from chakram_agent.dataplane.route_check import check_route
 from chakram_agent.dataplane.udp_port import open_udp_port
 from chakram_agent.dataplane.verbs_engine import VerbsEngine
-from chakram_agent.dataplane.verbs_line import open_verbs_line
+from chakram_agent.dataplane.verbs_port import open_verbs_line
 
 if TYPE_CHECKING:
     import socket
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chakram.plan.port_plan import PortPlan
     from chakram.plan.transport import TransportPlan
     from chakram.replay.endpoint import Endpoint
-    from chakram_agent.dataplane.burst_port import Port
+    from chakram_agent.dataplane.port_base import Port
     from chakram_agent.send_limits import Policy
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from chakram.foundation.ip_addresses import address_halves
 from chakram.roce.constants import BurstKind
-from chakram_agent.dataplane.burst_port import Port
+from chakram_agent.dataplane.port_base import Port
 from chakram_agent.dataplane.port_options import PortCapabilities, PortOptions, class_of
 from chakram_agent.dataplane.udp_sockets import (
     SO_RXQ_OVFL,

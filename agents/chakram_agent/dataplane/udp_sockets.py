@@ -34,7 +34,7 @@ import time
 
 from chakram.foundation.errors import AgentError, FabricError, PortInUse, PrivilegeError
 from chakram.foundation.ip_addresses import LOOPBACK_IPV6, is_ipv6, socket_text
-from chakram.foundation.open_files import allow_descriptors
+from chakram.foundation.open_file_limit import allow_descriptors
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port_options import PortCapabilities, PortOptions, class_of
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import EnvironmentProblem, PlanError, RunFailed
 from chakram.foundation.units import format_rate
-from chakram.plan.bound_queue_pairs import (
+from chakram.plan.nic_queue_pairs import (
     BoundPeer,
     BoundQueuePair,
     is_verified,

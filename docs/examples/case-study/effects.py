@@ -22,7 +22,7 @@ import numpy as np
 
 from chakram.config.suite import load_suite
 from chakram.report.chromium_figures import export_figures
-from chakram.report.columns import cdf_points, percentiles
+from chakram.report.column_arithmetic import cdf_points, percentiles
 from chakram.report.page import Plot, Section, render_page
 from chakram.report.plots import Curve, curves
 from chakram.run_directory.reader import RunResults, open_run

@@ -28,7 +28,6 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from chakram.analysis.charged_causes import explain
 from chakram.analysis.comparison import (
     EXPLAINING,
     NOMINAL,
@@ -40,6 +39,7 @@ from chakram.analysis.comparison import (
     stated_times,
     times_of,
 )
+from chakram.analysis.lost_time_causes import explain
 from chakram.analysis.run_causes import paths_of, surroundings_of
 from chakram.analysis.slower_links import Fastest, Pair
 from chakram.collectives.ops import CollectiveOp
@@ -47,7 +47,7 @@ from chakram.console.summary_document import check_run_document
 from chakram.formats.astra_sim import COLLECTIVE_NODE, is_flow_file, is_log, read_log
 from chakram.formats.nccl_tests import NcclTest, read_nccl_json, read_nccl_text
 from chakram.formats.ns3 import read_flow_times
-from chakram.formats.param import Replayed, read_replayed
+from chakram.formats.param_replay import Replayed, read_replayed
 from chakram.foundation.bounded_reading import parse_json, read_bounded
 from chakram.foundation.errors import InputError, ResultsError
 from chakram.foundation.grouping import spans

@@ -28,10 +28,10 @@ from chakram.foundation.errors import ConfigError, ResultsError
 from chakram.foundation.text_escaping import code_block, code_span, one_line, plain
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.run_directory.reader import open_run
+from chakram.settings.field_types import Model
 from chakram.settings.located_errors import Mistake, report
-from chakram.settings.quantities import Model
 from chakram.settings.yaml_document import read_document, read_model
-from chakram.summary.banners import incomplete
+from chakram.summary.result_warnings import incomplete
 from chakram.summary.run_summary import COMPLETE
 
 _MOST_BYTES = 1 << 26

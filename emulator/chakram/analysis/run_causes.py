@@ -12,19 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict, class_of
-from chakram.analysis.charged_causes import (
-    Cause,
-    SentPackets,
-    Surroundings,
-    Why,
-    explain,
-)
 from chakram.analysis.critical_path import (
     Message,
     Operation,
     Path,
     Piece,
     critical_path,
+)
+from chakram.analysis.lost_time_causes import (
+    Cause,
+    SentPackets,
+    Surroundings,
+    Why,
+    explain,
 )
 from chakram.foundation.errors import InputError
 from chakram.foundation.grouping import grouped

@@ -22,8 +22,8 @@ from typing import Annotated
 import typer
 
 import chakram
-from chakram.cli.common.examples import add_examples
-from chakram.cli.common.plain_values import convert_plain_values
+from chakram.cli.common.help_examples import add_examples
+from chakram.cli.common.parameter_conversion import convert_plain_values
 from chakram.foundation.errors import (
     ChakramError,
     EnvironmentProblem,
@@ -227,7 +227,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             import_module("chakram.cli.completion").register_shells()
         server = _server_of(words)
         if server is not None:
-            from chakram.cli.common.remote import main as remote_main
+            from chakram.cli.common.service_client import main as remote_main
 
             return remote_main(*server)
         # All options before the verb, except --server, are flags.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.box import SIMPLE
 
-from chakram.cli.common.console_styles import Console, Table, facts_table
+from chakram.cli.common.escaping_console import Console, Table, facts_table
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import (
@@ -111,7 +111,7 @@ def show(
     from chakram.collectives.algorithms import algorithm_fitting, calls_of, chosen
     from chakram.collectives.ops import nccl_size_bytes
     from chakram.collectives.schedule_check import check_schedule
-    from chakram.user_algorithms.file_errors import refuse_problems
+    from chakram.user_algorithms.send_receive_matching import refuse_problems
 
     which = _op(op) if op is not None else _op_with(name)
     nranks = nranks or 8

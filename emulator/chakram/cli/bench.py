@@ -29,7 +29,7 @@ from chakram.cli.common.bench_programs import (
     sizes_of,
     uneven_size,
 )
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
 from chakram.cli.common.options import (
     overrides_of,
     print_json,
@@ -42,9 +42,9 @@ from chakram.foundation.errors import (
     GateFailed,
     RunInterrupted,
 )
-from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.platform_support import require_linux
 from chakram.foundation.units import format_size, format_time
+from chakram.foundation.write_errors import explained_writes
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment

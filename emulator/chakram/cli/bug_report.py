@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chakram.chakra.write.new_file import new_file, refuse_existing
+from chakram.chakra.write.atomic_file import new_file, refuse_existing
 from chakram.cli.common.options import Force, Json, print_json
 from chakram.foundation.errors import ConfigError, NoRunDirectory
 from chakram.foundation.redaction import Redactor

@@ -10,7 +10,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Column
 
-from chakram.cli.common.console_styles import Console, Table
+from chakram.cli.common.escaping_console import Console, Table
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import format_rate, parse_rate

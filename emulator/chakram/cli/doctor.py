@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from chakram.cli.common.console_styles import Console, Table
+from chakram.cli.common.escaping_console import Console, Table
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import EnvironmentProblem
 from chakram.foundation.platform_support import require_linux
@@ -104,7 +104,7 @@ def doctor(
 
 
 def _serve_nic(name: str, address: str | None, listen: str) -> None:
-    from chakram.rdma.measured_ends import serve
+    from chakram.rdma.benchmark_ends import serve
     from chakram.rdma.nic_device import find_nic, open_device
 
     host, port = _place(listen, "--listen")
@@ -147,8 +147,8 @@ def _measure_nic(
     as_json: bool,
 ) -> None:
     from chakram.foundation.units import format_rate, format_size
+    from chakram.rdma.benchmark_ends import LocalReceiver, RemoteReceiver
     from chakram.rdma.hardware_counters import counted, read_counters
-    from chakram.rdma.measured_ends import LocalReceiver, RemoteReceiver
     from chakram.rdma.nic_benchmark import measure
     from chakram.rdma.nic_device import find_nic, open_device
     from chakram.rdma.nic_settings import gids_of, nic_settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chakram.cli.common.console_styles import Console, Table
+from chakram.cli.common.escaping_console import Console, Table
 from chakram.cli.common.options import Force, Json, print_json
 from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import ConfigError, NoLab
@@ -151,7 +151,7 @@ def _has_braille() -> bool:
 
 
 def _draw(topology: Topology, settings: Experiment, out: Path, *, force: bool) -> None:
-    from chakram.chakra.write.new_file import new_file, refuse_existing
+    from chakram.chakra.write.atomic_file import new_file, refuse_existing
     from chakram.report.chromium_figures import drawn_figures
     from chakram.report.topology_page import fabric_page
 
@@ -191,7 +191,11 @@ def convert(
         read_infragraph,
     )
     from chakram.foundation.bounded_reading import read_bounded
-    from chakram.switch.sonic import checked_tables, is_config_db, parse_config_db
+    from chakram.switch.sonic_config import (
+        checked_tables,
+        is_config_db,
+        parse_config_db,
+    )
 
     source = str(document)
     text = read_bounded(

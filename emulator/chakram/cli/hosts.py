@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chakram.cli.common import options
-from chakram.cli.common.launching import LauncherOptions, Launching
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
+from chakram.cli.common.launch_options import LauncherOptions, Launching
 from chakram.cli.common.progress import ProgressReporter
 from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import AgentError, ConfigError
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from chakram.execution.host_survey import HostAnswer
     from chakram.fabric.fabric_types.base import AgentPlace
     from chakram.fabric.fabric_types.inventory_file import HostSettings
-    from chakram.fabric.inventory.listed_hosts import ListedHost
     from chakram.fabric.inventory.port_choice import FoundHost
+    from chakram.fabric.inventory.third_party_inventories import ListedHost
     from chakram.launch.launched_agents import LaunchOptions
 
 app = typer.Typer(
@@ -87,13 +87,13 @@ def find(
 
     Save the output as hosts.yaml, and name it in fabric.hosts or with --hosts.
     """
-    from chakram.fabric.inventory.listed_hosts import listed_hosts
     from chakram.fabric.inventory.port_choice import (
         FoundHost,
         PortChoice,
         choose_ports,
         inventory_text,
     )
+    from chakram.fabric.inventory.third_party_inventories import listed_hosts
 
     if not port_in and not interface:
         raise ConfigError(
@@ -282,7 +282,7 @@ def check(
     """
     from chakram.fabric.fabric_types.base import AgentPlace
     from chakram.fabric.fabric_types.inventory_file import read_inventory
-    from chakram.fabric.inventory.host_check import check_ports
+    from chakram.fabric.inventory.port_check import check_ports
     from chakram.foundation.errors import PreflightFailed
     from chakram.foundation.units import format_time
 
@@ -384,7 +384,7 @@ def push(
     import platform
 
     from chakram.launch.agent_bundle import make_bundle
-    from chakram.launch.host_commands import FOLDER, install
+    from chakram.launch.agent_installation import FOLDER, install
 
     if (hosts is None) == (save is None):
         raise ConfigError(
@@ -444,7 +444,7 @@ def push(
 def login_addresses(hosts: str, group: str | None) -> dict[str, str]:
     """Return the addresses at which launchers reach hosts of a list or inventory."""
     from chakram.fabric.fabric_types.inventory_file import read_inventory
-    from chakram.fabric.inventory.listed_hosts import listed_hosts
+    from chakram.fabric.inventory.third_party_inventories import listed_hosts
 
     if Path(hosts).suffix in (".yaml", ".yml"):
         found = read_inventory(Path(hosts)).hosts

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from chakram.chakra.write.new_file import new_file
+from chakram.chakra.write.atomic_file import new_file
 from chakram.cli.common.options import Force, Json, print_json
 from chakram.cli.common.packaged_files import copy_files, files_below, packaged
 from chakram.foundation.errors import ConfigError

@@ -12,8 +12,8 @@ import typer
 from chakram.cli.common.options import Json, json_text
 from chakram.cli.common.outcome import print_table
 from chakram.foundation.errors import ConfigError, DamagedRun
-from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.units import about_size, format_time
+from chakram.foundation.write_errors import explained_writes
 
 if TYPE_CHECKING:
     from chakram.analysis.interference import Factor, JobInterference
@@ -177,7 +177,7 @@ def _print(found: Sequence[JobInterference], notes: Sequence[str]) -> None:
     from rich.box import SIMPLE
     from rich.table import Column
 
-    from chakram.cli.common.console_styles import Console, Table
+    from chakram.cli.common.escaping_console import Console, Table
 
     console = Console()
     if not console.is_terminal:

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from chakram.cli.common import options
-from chakram.cli.common.launching import Launching
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
+from chakram.cli.common.launch_options import Launching
 
 app = typer.Typer(
     name="launch",

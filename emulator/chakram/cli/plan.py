@@ -14,7 +14,7 @@ from rich.box import SIMPLE
 from rich.table import Column
 
 from chakram.cli.common import options
-from chakram.cli.common.console_styles import Console, Table, facts_table
+from chakram.cli.common.escaping_console import Console, Table, facts_table
 from chakram.cli.common.progress import ProgressReporter
 from chakram.foundation.errors import InputError
 from chakram.foundation.ip_addresses import IPV6
@@ -94,7 +94,7 @@ def _summary(
 def _refusals(settings: Experiment, planned: Plan) -> Iterator[str]:
     """Yield the reasons why a run would refuse this plan. A simulation accepts it."""
     from chakram.preparation.link_fault_times import refuse_faults_of_runs
-    from chakram.preparation.planning import refuse_neighbors_on_one_port
+    from chakram.preparation.plan_settings import refuse_neighbors_on_one_port
 
     checks = [partial(refuse_faults_of_runs, settings)]
     if settings.fabric.has_switches:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.common import options
-from chakram.cli.common.launching import Launching
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
+from chakram.cli.common.launch_options import Launching
 from chakram.cli.common.outcome import show_outcome
 from chakram.cli.common.progress import run_request
 from chakram.cli.interference import Alone, Interference, run_apart_and_together

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from chakram.cli.common.launching import Launching
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
+from chakram.cli.common.launch_options import Launching
 from chakram.foundation.coroutines import run_coroutine
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.platform_support import require_linux

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.common import options
-from chakram.cli.common.arrow_import import import_arrow_only
+from chakram.cli.common.fast_arrow_import import import_arrow_only
 from chakram.cli.common.outcome import show_outcome
 from chakram.cli.common.progress import run_request
 from chakram.cli.interference import Alone, Interference, run_apart_and_together

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.common import options
-from chakram.cli.common.launching import Launching
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
+from chakram.cli.common.launch_options import Launching
 from chakram.foundation.errors import ConfigError, RunFailed
 from chakram.foundation.platform_support import require_linux
 

@@ -25,8 +25,8 @@ from chakram.collectives import algorithms
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import ConfigError, ScheduleError
 from chakram.foundation.units import parse_size
+from chakram.settings.field_types import CONFINED_TO, problem, resolved_path
 from chakram.settings.located_errors import Mistake, suggest
-from chakram.settings.quantities import CONFINED_TO, problem, resolved_path
 
 _EXAMPLE = "e.g. ring, or {ring: {channels: 2}}"
 _USERS = {

@@ -48,8 +48,7 @@ from chakram.foundation.errors import ConfigError, PlugInError
 from chakram.roce.congestion import CONTROLS, all_parameters
 from chakram.roce.congestion.parameters import LINE_RATE, SHARE_UNIT, Kind, Parameter
 from chakram.roce.congestion.profiles.vendors import VendorNumber, Vendors
-from chakram.settings.located_errors import Location, Mistake, report, suggest
-from chakram.settings.quantities import (
+from chakram.settings.field_types import (
     BOUNDS,
     LARGEST_RATE_BPS,
     Model,
@@ -62,6 +61,7 @@ from chakram.settings.quantities import (
     problem,
     too_slow,
 )
+from chakram.settings.located_errors import Location, Mistake, report, suggest
 
 _PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*\Z")
 

@@ -18,15 +18,15 @@ from chakram.fabric.fabric_types.link_settings import SwitchesSettings
 from chakram.foundation.units import LONGEST_TIME_NS, exact_time
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.opcodes import RNR_TIMER_NS
-from chakram.settings.located_errors import Location, Mistake
-from chakram.settings.quantities import (
+from chakram.settings.field_types import (
     LEAST_RATE_BPS,
     Model,
     Stretches,
     dilation_hint,
     too_slow,
 )
-from chakram.switch.sonic import stretched_watchdog
+from chakram.settings.located_errors import Location, Mistake
+from chakram.switch.sonic_config import stretched_watchdog
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

@@ -27,8 +27,7 @@ from chakram.fabric.fabric_types import Fabric
 from chakram.foundation.errors import ConfigError, InputError
 from chakram.settings import yaml_document as documents
 from chakram.settings.addresses import ListenAddress
-from chakram.settings.located_errors import Location, Mistake, from_validation, report
-from chakram.settings.quantities import (
+from chakram.settings.field_types import (
     BASE_DIRECTORY,
     CONFINED_TO,
     LabName,
@@ -38,6 +37,7 @@ from chakram.settings.quantities import (
     Whole,
     WorkingPath,
 )
+from chakram.settings.located_errors import Location, Mistake, from_validation, report
 
 _LAB_LENGTH = 32
 

@@ -18,8 +18,7 @@ from pydantic import (
 )
 
 from chakram.collectives.groups import ANY_OPERATION
-from chakram.settings.located_errors import tag_of
-from chakram.settings.quantities import (
+from chakram.settings.field_types import (
     ByteRate,
     ComputeRate,
     FilePath,
@@ -32,6 +31,7 @@ from chakram.settings.quantities import (
     Whole,
     problem,
 )
+from chakram.settings.located_errors import tag_of
 from chakram.synth.settings import KINDS
 from chakram.synth.settings.base import SynthTrace
 

@@ -13,8 +13,8 @@ from chakram.config.simulation import Simulation
 from chakram.fabric.fabric_types.base import FabricKind
 from chakram.foundation.errors import ChakramError
 from chakram.foundation.units import exact_rate, exact_time, format_share
+from chakram.settings.field_types import Model, Name, Number, Rate, Time, Whole
 from chakram.settings.located_errors import Location, Mistake
-from chakram.settings.quantities import Model, Name, Number, Rate, Time, Whole
 from chakram.switch.faults import FaultKind, LinkFault
 from chakram.switch.port import NEVER
 from chakram.topology.topology import Link, Topology

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from chakram.config.transport import largest_path_mtu
 from chakram.fabric.fabric_types.base import FabricKind
+from chakram.settings.field_types import Model, Number, Time, Whole
 from chakram.settings.located_errors import Mistake
-from chakram.settings.quantities import Model, Number, Time, Whole
 
 ACTIONS = ("off", "warn", "require")
 

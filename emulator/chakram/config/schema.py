@@ -21,7 +21,7 @@ from chakram.config.experiment import Experiment
 from chakram.fabric.fabric_types import KINDS
 from chakram.fabric.fabric_types.base import SIMULATE, KeyUse
 from chakram.fabric.fabric_types.inventory_file import Inventory
-from chakram.settings.quantities import Model
+from chakram.settings.field_types import Model
 
 if TYPE_CHECKING:
     from pydantic_core import core_schema

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from annotated_types import Le
 from pydantic import Field
 
+from chakram.settings.field_types import ByteRate, Model, Ratio, Time, Whole
 from chakram.settings.located_errors import Mistake
-from chakram.settings.quantities import ByteRate, Model, Ratio, Time, Whole
 
 Level = Literal["packet", "message", "flow"]
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from chakram import __version__
 from chakram.config.experiment import load_experiment
 from chakram.foundation.errors import ConfigError
-from chakram.settings.quantities import Model, Name, Whole
+from chakram.settings.field_types import Model, Name, Whole
 from chakram.settings.yaml_document import read_document, read_model
 
 _MOST_CELLS = 10_000

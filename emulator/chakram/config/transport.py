@@ -21,7 +21,7 @@ from chakram.plan.transport import PATH_MTUS, TransportPlan
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.constants import BTH_BYTES, ICRC_BYTES, LARGEST_SEND_BYTES
 from chakram.settings.declared_sections import field_values, section_of
-from chakram.settings.quantities import Model, Name, Number, Whole, problem
+from chakram.settings.field_types import Model, Name, Number, Whole, problem
 
 _HEADER_ALLOWANCE_BYTES = 80
 """Bytes that drivers reserve for headers when they derive the path MTU from the

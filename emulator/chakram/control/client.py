@@ -13,23 +13,24 @@ from typing import Self, TypeVar, cast
 import grpc
 from grpc.aio import AioRpcError, StreamStreamCall, insecure_channel, secure_channel
 
-from chakram.control import service
-from chakram.control.binding_codec import decode_reply, encode_request
+from chakram.control import grpc_service
 from chakram.control.call_errors import explain, may_pass
-from chakram.control.clock import PingTimes, StallMeter, explain_loss
+from chakram.control.clock_name import host_clock
+from chakram.control.clock_pings import PingTimes
 from chakram.control.error_details import METADATA_KEY, decode_error
 from chakram.control.event_codec import decode_description, decode_event, decode_ports
+from chakram.control.event_loop_stalls import StallMeter, explain_loss
 from chakram.control.events import (
     AgentDescription,
     AgentEvent,
     Failed,
     PhaseChanged,
 )
-from chakram.control.host_clock import host_clock
 from chakram.control.plan_codec import encode_plan
 from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
+from chakram.control.queue_pair_codec import decode_reply, encode_request
 from chakram.control.tls_files import TlsFiles
-from chakram.fabric.inventory.host_port import HostPort
+from chakram.fabric.inventory.reported_interfaces import HostPort
 from chakram.foundation.errors import (
     AgentError,
     ChakramError,
@@ -37,7 +38,7 @@ from chakram.foundation.errors import (
     PlanError,
 )
 from chakram.foundation.units import about_size, format_size
-from chakram.plan.bound_queue_pairs import Bindings, Peers
+from chakram.plan.nic_queue_pairs import Bindings, Peers
 from chakram.plan.plan import AgentPlan
 
 _T = TypeVar("_T")
@@ -90,7 +91,7 @@ class AgentClient:
     description: AgentDescription = field(init=False)
     jobs: tuple[str, ...] = ()
     session: str = field(default_factory=lambda: secrets.token_hex(8))
-    _stub: service.AgentStub = field(init=False)
+    _stub: grpc_service.AgentStub = field(init=False)
     _watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
     _heartbeats: asyncio.Task[None] | None = None
     _first: list[AgentEvent] = field(default_factory=list)
@@ -109,7 +110,7 @@ class AgentClient:
     _idle_reported: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self._stub = service.AgentStub(self.channel)
+        self._stub = grpc_service.AgentStub(self.channel)
         self._run_reported.set()
 
     @classmethod
@@ -142,18 +143,18 @@ class AgentClient:
             ConfigError: If a certificate file cannot be read or is not valid.
         """
         if tls is None:
-            if not service.is_local(target):
+            if not grpc_service.is_local(target):
                 raise AgentError(
                     f"agent {name} ({target})",
                     "an agent on another host requires certificates",
                     "create them with `chakram certs` and name them in fabric.tls",
                 )
-            channel = insecure_channel(target, options=service.CHANNEL_OPTIONS)
+            channel = insecure_channel(target, options=grpc_service.CHANNEL_OPTIONS)
         else:
             channel = secure_channel(
                 target,
-                service.channel_credentials(tls),
-                options=service.CHANNEL_OPTIONS,
+                grpc_service.channel_credentials(tls),
+                options=grpc_service.CHANNEL_OPTIONS,
             )
         is_tls = tls is not None
         client = cls(
@@ -246,7 +247,7 @@ class AgentClient:
         self, call: StreamStreamCall[pb.Heartbeat, pb.AgentEvent], controller: str
     ) -> None:
         while not call.done():
-            await asyncio.sleep(service.HEARTBEAT_INTERVAL_NS / 1e9)
+            await asyncio.sleep(grpc_service.HEARTBEAT_INTERVAL_NS / 1e9)
             self._stalls.alive(time.monotonic_ns())
             try:
                 await call.write(self._heartbeat(controller))
@@ -313,7 +314,7 @@ class AgentClient:
             controller_stalled_ns=stalled_ns,
             agent_stalled_ns=agent_stalled_ns,
             reason=reason,
-            heartbeat_ns=service.HEARTBEAT_INTERVAL_NS,
+            heartbeat_ns=grpc_service.HEARTBEAT_INTERVAL_NS,
         )
         if explained is None:
             return error

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from chakram.control.clock import PingTimes, best_ping
-from chakram.records.clock_line import ClockLine
+from chakram.control.clock_pings import PingTimes, best_ping
+from chakram.records.clock_conversion import ClockLine
 
 LONGEST_PAUSE_NS = 10 * 10**9
 """Longest time between two bursts."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from chakram.control import events
-from chakram.control.message_mapping import Mapper
+from chakram.control.dataclass_codec import Mapper
 from chakram.control.protobuf_messages import pb
-from chakram.fabric.inventory.host_port import HostPorts
+from chakram.fabric.inventory.reported_interfaces import HostPorts
 from chakram.foundation.errors import PeerError
 from chakram.foundation.field_bounds import Fault
 from chakram.records.row_layout import RecordRows

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from chakram.control.wall_clock import TimeSource
+from chakram.control.wall_clock_sync import TimeSource
 from chakram.foundation.field_bounds import AtMost, Clipped, Name, Rows, Within
 from chakram.records.counter_slots import TOTAL_SLOTS
 from chakram.records.row_layout import RecordRows

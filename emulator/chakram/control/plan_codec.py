@@ -1,7 +1,7 @@
 """Conversion of plans to and from messages, with checks when decoding.
 
 The decoder does not trust received data. Values must be within the bounds of their
-fields (``chakram.control.message_mapping``), programs must be complete, and all
+fields (``chakram.control.dataclass_codec``), programs must be complete, and all
 references within the plan must be valid. Otherwise, the decoder raises a ``PlanError``
 with the path of the invalid field.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from chakram.collectives.groups import POINT_TO_POINT
-from chakram.control.message_mapping import Mapper
+from chakram.control.dataclass_codec import Mapper
 from chakram.control.program_codec import decode_programs, encode_programs
 from chakram.control.protobuf_messages import pb
 from chakram.foundation.errors import PlanError

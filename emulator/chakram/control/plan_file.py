@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 from google.protobuf.message import DecodeError
 
-from chakram.control.message_mapping import Mapper
+from chakram.control.dataclass_codec import Mapper
 from chakram.control.program_codec import decode_programs, encode_programs
 from chakram.control.protobuf_messages import plan_pb
 from chakram.foundation.errors import PlanError

@@ -16,7 +16,7 @@ from chakram.collectives.algorithms import transfer_lists
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits
-from chakram.control.message_mapping import Mapper, pack_numbers, unpack_numbers
+from chakram.control.dataclass_codec import Mapper, pack_numbers, unpack_numbers
 from chakram.control.protobuf_messages import pb
 from chakram.foundation.field_bounds import (
     MAX_NAMES,

@@ -6,7 +6,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from chakram.control.wall_clock import TimeSource, parse_time_status, parse_tracking
+from chakram.control.wall_clock_sync import (
+    TimeSource,
+    parse_time_status,
+    parse_tracking,
+)
 from chakram.foundation.command_output import command_output
 
 _CHRONY = ("chronyc", "-c", "-n", "tracking")

@@ -8,13 +8,13 @@ import socket
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from chakram.control.splice import CHUNK_BYTES, Streams
-from chakram.control.waiting_room import (
+from chakram.control.connection_eviction import (
     MOST_WAITING,
     MOST_WAITING_PER_SOURCE,
     WaitingRoom,
     source_of,
 )
+from chakram.control.connection_relay import CHUNK_BYTES, Streams
 
 if TYPE_CHECKING:
     import ssl

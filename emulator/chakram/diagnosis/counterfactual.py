@@ -22,7 +22,7 @@ from chakram.plan.plan import Plan
 from chakram.plan.port_plan import PortPlan
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
 from chakram.predict.simulator.switch_fabric import port_names
-from chakram.preparation.host_delays import with_delay
+from chakram.preparation.host_delay_predictions import with_delay
 from chakram.preparation.job_loading import LoadedJob, load_jobs
 from chakram.preparation.link_fault_times import LinkFaults, simulated_with
 from chakram.preparation.resolved_run import resolve

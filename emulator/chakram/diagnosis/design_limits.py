@@ -22,11 +22,11 @@ from chakram.foundation.units import (
     parse_rate,
     parse_time,
 )
-from chakram.preparation.planning import transport_plan
+from chakram.preparation.plan_settings import transport_plan
 from chakram.topology.comparable_links import comparable, slower_by_design
 
 if TYPE_CHECKING:
-    from chakram.analysis.charged_causes import Cause
+    from chakram.analysis.lost_time_causes import Cause
     from chakram.diagnosis.counterfactual import Variant
     from chakram.records.run_records import LinkRecord
     from chakram.topology.topology import Topology

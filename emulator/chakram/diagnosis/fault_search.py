@@ -22,7 +22,6 @@ from chakram.analysis.simulation_misfit import (
     late_hosts,
     misfit,
 )
-from chakram.diagnosis.counted_paths import counted_paths
 from chakram.diagnosis.counterfactual import (
     Assumption,
     Limit,
@@ -47,7 +46,8 @@ from chakram.diagnosis.run_evidence import (
 )
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns, is_random
 from chakram.diagnosis.simulation_budget import SimulationBudget
-from chakram.diagnosis.verified import BUDGET_S
+from chakram.diagnosis.unknown_hash_paths import counted_paths
+from chakram.diagnosis.verified_causes import BUDGET_S
 from chakram.foundation.errors import ChakramError, InputError
 
 if TYPE_CHECKING:

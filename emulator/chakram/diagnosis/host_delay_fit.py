@@ -16,7 +16,7 @@ from chakram.diagnosis.design_limits import ALL_HOSTS
 from chakram.diagnosis.fault_proposals import Hypothesis
 from chakram.diagnosis.simulated_runs import Halves, SimulatedRuns
 from chakram.foundation.units import format_time
-from chakram.preparation.host_delays import may_stall
+from chakram.preparation.host_delay_predictions import may_stall
 
 _LEAST_EXCESS = 0.06
 """Minimum median log ratio of measured and simulated times of pairs of ranks."""

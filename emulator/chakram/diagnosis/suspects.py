@@ -36,7 +36,7 @@ from chakram.switch.ecmp import AssignedPaths, DrawnPaths
 from chakram.topology.comparable_links import usual_rates_bps
 
 if TYPE_CHECKING:
-    from chakram.analysis.charged_causes import Cause
+    from chakram.analysis.lost_time_causes import Cause
     from chakram.config.transport import PacketFaultSettings
     from chakram.diagnosis.counterfactual import Rerun, Variant
     from chakram.records.run_records import LinkRecord

@@ -16,7 +16,7 @@ from chakram.analysis.cause_ranking import (
     find_causes,
     ranked,
 )
-from chakram.analysis.charged_causes import GENERATOR_SLOW, Why
+from chakram.analysis.lost_time_causes import GENERATOR_SLOW, Why
 from chakram.analysis.simulation_misfit import LATE
 from chakram.diagnosis.counterfactual import (
     Case,
@@ -30,7 +30,6 @@ from chakram.diagnosis.design_limits import ALL_HOSTS
 from chakram.diagnosis.fault_proposals import Hypothesis
 from chakram.diagnosis.fault_search import Fit, fit
 from chakram.diagnosis.late_host_attribution import latest_on_paths, merged, on_paths
-from chakram.diagnosis.removal_timer import SEEDS, RemovalTimer, has_random_numbers
 from chakram.diagnosis.simulation_budget import (
     BudgetStopped,
     SimulationBudget,
@@ -41,8 +40,9 @@ from chakram.diagnosis.slow_iterations import (
     outliers,
     slow_iterations,
 )
+from chakram.diagnosis.suspect_removal import SEEDS, RemovalTimer, has_random_numbers
 from chakram.diagnosis.suspects import ADVICE, cases_of
-from chakram.diagnosis.verified import BUDGET_S, UNEXPLAINED, Say, Verified
+from chakram.diagnosis.verified_causes import BUDGET_S, UNEXPLAINED, Say, Verified
 from chakram.foundation.errors import ChakramError, InputError
 from chakram.preparation.predictions import EARLY_TIMEOUTS
 from chakram.run_directory.manifest import SIMULATE

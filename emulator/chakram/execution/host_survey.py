@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chakram.control.events import AgentDescription
     from chakram.execution.observer import Progress
     from chakram.fabric.fabric_types.base import AgentPlace
-    from chakram.fabric.inventory.host_port import HostPort
+    from chakram.fabric.inventory.reported_interfaces import HostPort
     from chakram.launch.launched_agents import LaunchOptions
 
 _AT_ONCE = 16

@@ -15,7 +15,7 @@ import numpy as np
 from chakram.control.events import CountersSnapshot, HostCounters, NicCounters
 from chakram.execution.session import RunObserver
 from chakram.execution.state import Phase
-from chakram.metrics.live_rows import LiveRows
+from chakram.metrics.live_samples_json import LiveRows
 from chakram.metrics.state import MetricsState
 from chakram.records.counter_slots import (
     FCT_BUCKETS,

@@ -17,7 +17,7 @@ from chakram.foundation.errors import (
     RunFailed,
     RunInterrupted,
 )
-from chakram.plan.bound_queue_pairs import as_sockets, is_verbs
+from chakram.plan.nic_queue_pairs import as_sockets, is_verbs
 from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
 from chakram.plan.probes import ProbeEvent
@@ -55,7 +55,7 @@ from chakram.preflight.rate_measurements import (
 )
 from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
-from chakram.preparation.planning import shards_of
+from chakram.preparation.plan_settings import shards_of
 from chakram.preparation.plugin_versions import with_plug_ins
 from chakram.records.row_layout import FLOW_FIELDS, ProbeRow, RecordRows, rows_of
 from chakram.roce.constants import MAX_MESSAGE_BYTES

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.control.time_daemons import time_source, wall_ahead_ns
-from chakram.control.wall_clock import disagreement
+from chakram.control.wall_clock_sync import disagreement
 from chakram.execution.agents_of_run import AgentsOfRun, agents_of_run
 from chakram.execution.clock_watch import ClockWatch
 from chakram.execution.concurrent_calls import call_all
@@ -50,9 +50,9 @@ from chakram.preparation.run_description import (
 from chakram.records.counter_slots import INJECTED, INVALID
 from chakram.records.named_rows import OperationTable
 from chakram.run_directory import agent_logs
+from chakram.run_directory.added_flow_columns import MessageColumns, paths_of_sockets
 from chakram.run_directory.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
-from chakram.run_directory.message_columns import MessageColumns, paths_of_sockets
-from chakram.run_directory.nic_columns import nic_ends, with_counters
+from chakram.run_directory.missing_nic_values import nic_ends, with_counters
 from chakram.run_directory.preflight_files import preflight_summary, save_preflight
 from chakram.summary.host_anomalies import host_anomalies
 from chakram.telemetry.collector import Collector
@@ -62,11 +62,11 @@ if TYPE_CHECKING:
     from chakram.control.client import AgentClient
     from chakram.control.clock_track import ClockTrack
     from chakram.control.events import AgentDescription
-    from chakram.control.wall_clock import TimeSource
+    from chakram.control.wall_clock_sync import TimeSource
     from chakram.execution.interrupts import Interrupts
     from chakram.execution.request import RunRequest
     from chakram.fabric.fabric_types.base import AgentPlace, World
-    from chakram.metrics.live_rows import LiveRows
+    from chakram.metrics.live_samples_json import LiveRows
     from chakram.metrics.state import MetricsState
     from chakram.plan.plan import Plan
     from chakram.preparation.resolved_run import ResolvedRun

@@ -17,10 +17,10 @@ from chakram.execution.request import RunRequest, new_run_id
 from chakram.execution.run import Run
 from chakram.foundation.errors import ChakramError, RunFailed, RunInterrupted
 from chakram.metrics.exporter import MetricsServer, exposition, open_listener
-from chakram.metrics.live_rows import LiveRows
+from chakram.metrics.live_samples_json import LiveRows
 from chakram.metrics.state import MetricsState, metrics_of
 from chakram.preparation.link_fault_times import refuse_faults_of_runs
-from chakram.preparation.planning import refuse_neighbors_on_one_port
+from chakram.preparation.plan_settings import refuse_neighbors_on_one_port
 from chakram.run_directory.reader import RunResults, open_run
 
 

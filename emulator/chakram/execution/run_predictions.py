@@ -12,7 +12,7 @@ from chakram.foundation.errors import ChakramError
 from chakram.foundation.units import format_time
 from chakram.predict.routing import PathFinder
 from chakram.preparation.expected_duration import computing_ns, duration_note
-from chakram.preparation.host_delays import (
+from chakram.preparation.host_delay_predictions import (
     as_range,
     differs,
     may_stall,

@@ -25,7 +25,7 @@ from chakram.foundation.errors import (
     RunInterrupted,
     UnexpectedEvent,
 )
-from chakram.plan.bound_queue_pairs import BoundQueuePair, peers_of, uses_verbs
+from chakram.plan.nic_queue_pairs import BoundQueuePair, peers_of, uses_verbs
 from chakram.plan.plan import AgentPlan
 from chakram.records.row_layout import RecordRows
 

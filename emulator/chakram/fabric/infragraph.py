@@ -30,11 +30,11 @@ from pydantic import Field, ValidationError
 from chakram.fabric.fabric_types.topology_settings import MOST_PARALLEL
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import exact_rate, exact_time
+from chakram.settings.field_types import BOUNDS, LARGEST_RATE_BPS, Model
 from chakram.settings.located_errors import from_validation, report
-from chakram.settings.quantities import BOUNDS, LARGEST_RATE_BPS, Model
 from chakram.settings.yaml_document import parse_document
-from chakram.topology.common_topologies import LinkKind, LinkNamer
 from chakram.topology.topology import Topology, check_topology
+from chakram.topology.topology_helpers import LinkKind, LinkNamer
 
 SIZE_LIMIT_BYTES = 4 << 20
 """Maximum size of an InfraGraph document."""

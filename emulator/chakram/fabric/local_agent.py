@@ -12,7 +12,7 @@ from pathlib import Path
 
 from chakram.fabric.process_control import set_niceness
 from chakram.foundation.errors import AgentError
-from chakram.foundation.explained_writes import explained_writes
+from chakram.foundation.write_errors import explained_writes
 
 _START_TIMEOUT_S = 20
 _STOP_TIMEOUT_S = 5

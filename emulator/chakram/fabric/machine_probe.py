@@ -94,7 +94,7 @@ def probe_kernel() -> tuple[Probe, ...]:
     """Probe namespaces, devices and queue disciplines, and return the results."""
     try:
         child = subprocess.run(
-            [sys.executable, "-P", "-m", "chakram.fabric.probe_child"],
+            [sys.executable, "-P", "-m", "chakram.fabric.kernel_probe_process"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -10,7 +10,7 @@ this declaration:
 * the JSON Schema and the reference
 * the entry in ``run.json``
 * the message (``tools/generate_proto.py``) and its mapping
-  (``chakram.control.message_mapping``)
+  (``chakram.control.dataclass_codec``)
 """
 
 from __future__ import annotations

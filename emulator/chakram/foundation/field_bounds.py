@@ -1,7 +1,7 @@
 """Bounds on the fields of plain data, declared once in their types.
 
 ``Annotated[int, Within(1, 65535)]`` is an integer with bounds. Code that accepts values
-from other processes (``chakram.control.message_mapping``) reads the bounds from these
+from other processes (``chakram.control.dataclass_codec``) reads the bounds from these
 types. The ``take`` method of a bound takes a value and returns it, or raises ``Fault``
 with the path to the wrong value. Each level prepends its own name to that path, so
 paths cost nothing unless a value is wrong.

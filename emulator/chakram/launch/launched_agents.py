@@ -25,15 +25,15 @@ from chakram.control.call_home.enrollment import (
     job_token,
 )
 from chakram.control.call_home.listener import CallHomeListener
-from chakram.control.call_home.run_authority import RunAuthority
+from chakram.control.call_home.run_certificate_authority import RunAuthority
 from chakram.control.call_home.token_file import TokenFile
-from chakram.fabric.inventory.host_lists import expand_host_list
+from chakram.fabric.inventory.slurm_hostlist import expand_host_list
 from chakram.fabric.process_control import die_with_parent
 from chakram.foundation.errors import ConfigError, EnvironmentProblem, HostsAbsent
 from chakram.foundation.ip_addresses import is_encodable, socket_text
 from chakram.foundation.socket_folder import socket_folder
 from chakram.foundation.text_escaping import one_line, plain, to_file_name
-from chakram.launch.host_commands import PUSHED_AGENT, start_launcher
+from chakram.launch.agent_installation import PUSHED_AGENT, start_launcher
 from chakram.launch.launchers import LaunchCommand, Launcher, LaunchRequest, launcher
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import DamagedRun, InputError
 from chakram.metrics.catalog import COUNTER, HISTOGRAM, METRICS, Metric
 from chakram.metrics.exporter import BOUNDS
-from chakram.metrics.live_rows import LiveRows
+from chakram.metrics.live_samples_json import LiveRows
 from chakram.metrics.state import Snapshot, metrics_of
 from chakram.records import counter_definitions, row_layout
 from chakram.records import counter_slots as layout

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.analysis.charged_causes import Why
+from chakram.analysis.lost_time_causes import Why
 from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
 from chakram.fabric.labs.link_counters import LabCounters
 from chakram.metrics import catalog
 from chakram.metrics.switch_values import Value, modeled_values, reported_values
-from chakram.plan.bound_queue_pairs import is_verbs
+from chakram.plan.nic_queue_pairs import is_verbs
 from chakram.plan.plan import Plan
 from chakram.plan.port_plan import PortPlan
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN, Finding

@@ -84,7 +84,8 @@ class RankPlan:
 
 
 POLICIES = ("fifo", "start_time", "communication_first")
-"""Policies that choose among ready operations; see ``chakram.replay.policies``."""
+"""Policies that choose among ready operations. See
+``chakram.replay.ready_queue_policies``."""
 
 ORDERS = ("dependencies", "start_times")
 """What starts an operation: only its dependencies, or also its recorded start time."""

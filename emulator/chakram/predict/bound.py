@@ -7,7 +7,7 @@ the maximum of two times:
 - dependencies: the time of the longest chain of transfers until the last acknowledgment
   arrives, with each transfer alone and store and forward at each hop
 - shared lines: the minimum time to reach a line, the time of all bytes that cross it,
-  and the minimum time after it (``chakram.predict.bound_times``)
+  and the minimum time after it (``chakram.predict.shared_line_bound``)
 
 The time after a line includes later transfers that wait for the transfers on that line.
 
@@ -45,8 +45,8 @@ from chakram.collectives.schedule import Algorithm, Transfer, transfer_bytes
 from chakram.collectives.schedule_check import build_schedule
 from chakram.collectives.split_sizes import Matrix
 from chakram.collectives.uneven_messages import matrix_bytes
-from chakram.predict.bound_times import BoundTimes
-from chakram.predict.paths import FabricModel, Message, Path, Paths, Route
+from chakram.predict.fabric_model import FabricModel, Message, Path, Paths, Route
+from chakram.predict.shared_line_bound import BoundTimes
 
 _KEPT_TRANSFERS = 1 << 16
 """Maximum number of transfers in all cached schedules, about 20 MiB."""

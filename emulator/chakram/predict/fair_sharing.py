@@ -35,7 +35,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from chakram.predict.paths import FabricModel, Paths
+from chakram.predict.fabric_model import FabricModel, Paths
 
 
 class FairTimes:

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import pairwise
 
 from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
-from chakram.predict.paths import FabricModel, Hop
+from chakram.predict.fabric_model import FabricModel, Hop
 from chakram.topology.topology import Topology, bucket_bytes
 
 _BYTE_NS = 8e9  # bits in a byte x nanoseconds in a second

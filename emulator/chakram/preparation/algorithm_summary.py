@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from chakram.collectives.schedule import Algorithm, transfer_bytes
 from chakram.collectives.schedule_check import build_schedule
+from chakram.predict.any_algorithm_bound import ceiling_ns
 from chakram.predict.bound import ScheduleBounds
-from chakram.predict.ceiling import ceiling_ns
 from chakram.predict.topology_to_fabric_model import fabric_model
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 
 PATH_MTU = 4096
 """Payload of a full packet in bytes, used to count headers in the bound."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.plan.transport import TransportPlan
-    from chakram.settings.quantities import Model
+    from chakram.settings.field_types import Model
     from chakram.topology.topology import Link
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.lint.replay_blockers import require_replayable
 from chakram.chakra.read.reader_options import (
     DependencyPolicy,
     ReadOptions,

@@ -16,7 +16,7 @@ from chakram.plan.placement import place
 from chakram.plan.plan_check import check_plan
 from chakram.preparation.experiment_warnings import experiment_warnings
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import (
+from chakram.preparation.plan_settings import (
     ports_needed,
     queue_pair_layout,
     run_settings,

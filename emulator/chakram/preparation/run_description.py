@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chakram.preparation.schedule_bounds import (
         FlowBound,
     )
-    from chakram.run_directory.message_columns import FairTimesOf, PathsOf
+    from chakram.run_directory.added_flow_columns import FairTimesOf, PathsOf
 
 
 @dataclass(slots=True)

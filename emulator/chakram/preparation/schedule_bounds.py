@@ -15,10 +15,10 @@ from chakram.collectives.split_sizes import Matrix
 from chakram.foundation.grouping import grouped
 from chakram.plan.plan import Plan, RankPlan
 from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.predict.any_algorithm_bound import ceiling_ns
 from chakram.predict.bound import ScheduleBounds
-from chakram.predict.ceiling import ceiling_ns
+from chakram.predict.fabric_model import FabricModel
 from chakram.predict.fair_sharing import FairTimes
-from chakram.predict.paths import FabricModel
 from chakram.predict.simulator.burst_size import Traffic, schedule_traffic
 from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.program.columns import COLLECTIVE, SEND
@@ -28,7 +28,7 @@ from chakram.roce.constants import MAX_MESSAGE_BYTES
 from chakram.topology.topology import Topology
 
 if TYPE_CHECKING:
-    from chakram.run_directory.message_columns import FairTimesOf
+    from chakram.run_directory.added_flow_columns import FairTimesOf
 
 FlowBound = Callable[[str, int, int, int], int]
 """Lower bound in ns of one message, given job, sender, receiver and size in bytes."""

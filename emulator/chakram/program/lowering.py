@@ -5,7 +5,7 @@ a single rank, and collectives that are not selected, become delays of zero. Low
 leaves out a delay of zero unless its removal adds more dependencies than it saves. Its
 successors then wait for its predecessors. A dependency is left out if another
 dependency of the same row implies it. Collectives of one group wait for each other in
-their order (``chakram.program.ordering``).
+their order (``chakram.program.collective_order``).
 
 Ranks with the same work share columns, even if their groups and peers differ. Such
 ranks are lowered once.
@@ -32,6 +32,11 @@ from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.split_sizes import Splits, mean_bytes, scaled_bytes
 from chakram.collectives.uneven_messages import passed_bytes
 from chakram.foundation.errors import MatchingError
+from chakram.program.collective_order import (
+    Ordering,
+    communication_order,
+    order_collectives,
+)
 from chakram.program.columns import (
     COLLECTIVE,
     COMPUTE,
@@ -58,7 +63,6 @@ from chakram.program.node_selection import (
     rows_of,
 )
 from chakram.program.operations import RankProgram, RankSplits
-from chakram.program.ordering import Ordering, communication_order, order_collectives
 from chakram.trace.alike_ranks import AlikeRanks
 from chakram.trace.graph import TraceGraph
 from chakram.trace.node import CPU_STREAM, NodeKind

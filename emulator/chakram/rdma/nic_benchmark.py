@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.foundation.errors import EnvironmentProblem, RunFailed
-from chakram.rdma.measured_ends import DEPTH, End, Receiver, Trial, perftest_command
+from chakram.rdma.benchmark_ends import DEPTH, End, Receiver, Trial, perftest_command
 
 if TYPE_CHECKING:
     from chakram.rdma.libibverbs import Device

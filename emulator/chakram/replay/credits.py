@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 
 from chakram.collectives.groups import POINT_TO_POINT
 from chakram.plan.plan import CREDIT_CHANNELS, QueuePairPlan
-from chakram.replay.queue_pair_peer import Pair
 from chakram.replay.rank_progress import Flow
+from chakram.replay.rank_queue_pair import Pair
 
 _IMMEDIATES = 1 << 32
 

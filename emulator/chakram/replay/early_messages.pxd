@@ -1,6 +1,6 @@
 # C types for the compiled version of early_messages.py.
 
-from chakram.replay.queue_pair_peer cimport Pair
+from chakram.replay.rank_queue_pair cimport Pair
 from chakram.roce.events cimport MessageReceived
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chakram.replay.queue_pair_peer import Pair
+    from chakram.replay.rank_queue_pair import Pair
     from chakram.roce.events import MessageReceived
 
     Early = tuple[Pair, int, MessageReceived]

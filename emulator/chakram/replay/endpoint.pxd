@@ -2,7 +2,7 @@
 
 cimport cython
 
-from chakram.replay.queue_pair_peer cimport Pair
+from chakram.replay.rank_queue_pair cimport Pair
 from chakram.replay.rank_progress cimport Flow
 from chakram.replay.rank cimport Replay
 from chakram.roce.events cimport MessageReceived, SendCompleted

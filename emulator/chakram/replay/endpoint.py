@@ -27,15 +27,15 @@ from chakram.foundation.ip_addresses import address_of_halves, family_of, is_ipv
 from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.records.row_layout import RecordRows
-from chakram.replay.endpoint_parts import (
+from chakram.replay.endpoint_builder import (
     CongestionSettings,
     burst_time_ns,
     make_engine,
     make_queue_pair,
 )
 from chakram.replay.queue_pair_bundle import bundles_of
-from chakram.replay.queue_pair_peer import Pair
 from chakram.replay.rank import Replay
+from chakram.replay.rank_queue_pair import Pair
 from chakram.replay.same_host_messages import Lane, LocalLink
 from chakram.replay.status_text import failure_words, foreign_words
 from chakram.roce.constants import NEVER
@@ -46,17 +46,17 @@ from chakram.roce.send_order import SendOrder
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from chakram.plan.bound_queue_pairs import BoundQueuePair
+    from chakram.plan.nic_queue_pairs import BoundQueuePair
     from chakram.plan.plan import QueuePairPlan, RankPlan, RunSettings
     from chakram.plan.port_plan import PortPlan
     from chakram.plan.transport import TransportPlan
     from chakram.replay.queue_pair_bundle import Bundle
     from chakram.replay.rank_progress import Flow
+    from chakram.roce.cross_process_pacing import SharedLine
     from chakram.roce.events import Event
     from chakram.roce.port import PortEngine
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.receive_memory import MemoryRegion
-    from chakram.roce.shared_line import SharedLine
 
 __all__ = ["Endpoint"]
 

@@ -3,7 +3,7 @@
 cimport cython
 
 from chakram.replay.integer_map cimport NumberTable
-from chakram.replay.queue_pair_peer cimport Pair
+from chakram.replay.rank_queue_pair cimport Pair
 
 
 cdef class Expansion:

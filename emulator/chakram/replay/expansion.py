@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from chakram.plan.plan import RankPlan
     from chakram.replay.position_messages import Share
-    from chakram.replay.queue_pair_peer import Pair
+    from chakram.replay.rank_queue_pair import Pair
 
 __all__ = ["CACHED_MESSAGES", "MESSAGES_PER_PAIR", "Expander", "Expansion"]
 

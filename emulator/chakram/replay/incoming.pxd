@@ -6,7 +6,7 @@ cimport cython
 
 from chakram.replay.early_messages cimport EarlyMessages
 from chakram.replay.expansion cimport Expansion
-from chakram.replay.queue_pair_peer cimport Pair
+from chakram.replay.rank_queue_pair cimport Pair
 from chakram.replay.rank_progress cimport ActiveOperation
 from chakram.roce.events cimport MessageReceived
 

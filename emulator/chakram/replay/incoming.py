@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chakram.replay.early_messages import Early
     from chakram.replay.expansion import Expansion
     from chakram.replay.program_tables import ProgramTables
-    from chakram.replay.queue_pair_peer import Pair
+    from chakram.replay.rank_queue_pair import Pair
     from chakram.roce.events import MessageReceived
 
 __all__ = ["NOT_NOW", "IncomingMessages"]

@@ -5,7 +5,7 @@
 cimport cython
 
 from chakram.replay.expansion cimport Expansion
-from chakram.replay.queue_pair_peer cimport Pair
+from chakram.replay.rank_queue_pair cimport Pair
 from chakram.replay.rank_progress cimport ActiveOperation, Flow
 from chakram.replay.row_writer cimport RowWriter
 from chakram.roce.events cimport SendCompleted

@@ -24,8 +24,8 @@ from chakram.roce.fifo import Fifo
 
 if TYPE_CHECKING:
     from chakram.replay.credits import Credits
-    from chakram.replay.queue_pair_peer import Pair
     from chakram.replay.rank_progress import ActiveOperation
+    from chakram.replay.rank_queue_pair import Pair
     from chakram.replay.row_writer import RowWriter
     from chakram.roce.events import SendCompleted
 

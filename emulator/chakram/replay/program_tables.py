@@ -7,7 +7,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan import RankPlan
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
-from chakram.replay.queue_pair_peer import Pair
+from chakram.replay.rank_queue_pair import Pair
 from chakram.trace.nullable_columns import NO_VALUE
 
 MOST_RANKS = 1 << 29

@@ -4,7 +4,7 @@ cimport cython
 
 from chakram.replay.incoming cimport IncomingMessages
 from chakram.replay.expansion cimport Expander, Expansion
-from chakram.replay.queue_pair_peer cimport Pair
+from chakram.replay.rank_queue_pair cimport Pair
 from chakram.replay.message_posting cimport Posts
 from chakram.replay.rank_progress cimport ActiveOperation, Activity, Flow
 from chakram.replay.readiness cimport Readiness

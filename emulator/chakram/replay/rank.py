@@ -16,7 +16,8 @@ An operation is done under these conditions:
 * Send: its message is acknowledged.
 * Receive: its dependencies are done and its message has arrived.
 * Compute operation: its duration is over. Compute operations of one stream run one
-  after another, in the order of the job's policy (``chakram.replay.policies``).
+  after another, in the order of the job's policy
+  (``chakram.replay.ready_queue_policies``).
 
 If the job follows recorded times, a ready operation does not start before its recorded
 start, relative to the start of the iteration. Any delay after the recorded start is the
@@ -40,10 +41,10 @@ from chakram.replay.credits import Credits
 from chakram.replay.expansion import Expander
 from chakram.replay.incoming import NOT_NOW, IncomingMessages
 from chakram.replay.message_posting import Posts
-from chakram.replay.policies import preferences
 from chakram.replay.program_tables import ProgramTables
 from chakram.replay.rank_progress import Activity
 from chakram.replay.readiness import NOTHING, Readiness
+from chakram.replay.ready_queue_policies import preferences
 from chakram.replay.row_writer import RowWriter
 from chakram.replay.status_text import waiting_words
 from chakram.roce.constants import NEVER
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 
     from chakram.plan.plan import RankPlan, RunSettings
     from chakram.records.row_layout import RecordRows
-    from chakram.replay.queue_pair_peer import Pair
     from chakram.replay.rank_progress import ActiveOperation, Flow
+    from chakram.replay.rank_queue_pair import Pair
     from chakram.roce.events import MessageReceived, SendCompleted
 
 __all__ = ["Replay"]

@@ -3,7 +3,7 @@
 cimport cython
 
 from chakram.replay.expansion cimport Expansion
-from chakram.replay.queue_pair_peer cimport Pair
+from chakram.replay.rank_queue_pair cimport Pair
 
 
 cdef int _END_START

@@ -10,7 +10,7 @@ from chakram.replay.readiness import NOTHING
 
 if TYPE_CHECKING:
     from chakram.replay.expansion import Expansion
-    from chakram.replay.queue_pair_peer import Pair
+    from chakram.replay.rank_queue_pair import Pair
 
 __all__ = ["ActiveOperation", "Activity", "Flow"]
 

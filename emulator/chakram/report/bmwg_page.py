@@ -15,7 +15,7 @@ from chakram.console.number_format import MISSING, percent_text
 from chakram.foundation.errors import ResultsError
 from chakram.foundation.units import about_size, format_time
 from chakram.report.blocks import facts, table
-from chakram.report.columns import percentiles
+from chakram.report.column_arithmetic import percentiles
 from chakram.report.page import Parts, Section, render_page, section
 from chakram.report.run import rows as run_rows
 from chakram.report.run.bandwidth_and_fct import completion_times

@@ -15,7 +15,7 @@ from chakram.console.summary_document import summary_document
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import page
 from chakram.report.blocks import Table, facts, table
-from chakram.report.columns import percentiles
+from chakram.report.column_arithmetic import percentiles
 from chakram.report.figure_elements import WHOLE
 from chakram.report.plots import Curve, curves
 from chakram.report.run import bandwidth_and_fct

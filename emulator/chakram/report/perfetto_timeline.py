@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from chakram.report.run.data import NicTraffic, RunData
 from chakram.report.run.flows import Shares, shares_of
 from chakram.report.run.links_over_time import LinksOverTime, links_over_time
-from chakram.run_directory.message_columns import paths_of_text
+from chakram.run_directory.added_flow_columns import paths_of_text
 
 _FIRST_GROUP, _FIRST_STREAM = 1_000_000, 2_000_000
 """First thread numbers of groups and streams.

@@ -74,7 +74,7 @@ class Burst:
         syndrome: AETH syndrome; ACK and NAK only.
         msn: Number of completed messages, 24 bits; ACK and NAK only.
         contents: Payload of the whole message; None: a pattern. If present,
-            `chakram.roce.message_contents` encodes the burst.
+            `chakram.roce.contents_encoder` encodes the burst.
         remote_address: Target address of a WRITE; RETH only.
         remote_key: Key for that address; RETH only.
         sequence: Sequence number of the first packet in the sending queue pair. For a

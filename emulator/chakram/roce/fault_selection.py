@@ -20,8 +20,8 @@ from chakram.plan.packet_faults import (
     PacketFault,
 )
 from chakram.roce.constants import BTH_BYTES, ICRC_BYTES, BurstKind
-from chakram.roce.datagrams import SERVED, SegmentParser
 from chakram.roce.opcodes import Opcode
+from chakram.roce.segment_parser import SERVED, SegmentParser
 from chakram.switch.keyed_random import Attempts, draw, share_of_draws
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 cimport cython
 
 from chakram.roce.burst cimport Burst
-from chakram.roce.header_registers cimport HeaderRegisters
-from chakram.roce.packet_stamping cimport Stamper
+from chakram.roce.header_crc_cache cimport HeaderRegisters
+from chakram.roce.packet_assembly cimport Stamper
 
 cdef int _DATA
 cdef int _WRITE

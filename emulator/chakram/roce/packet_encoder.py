@@ -7,7 +7,7 @@ numbers the segments of one send 0, 1, 2 .. in the IPv4 identification. The ICRC
 that field, so the encoder can compute a valid ICRC.
 
 The payload is a fixed pattern, because only its length matters. It stays in the buffer
-between bursts. Only the bytes around it are rewritten (`chakram.roce.packet_stamping`).
+between bursts. Only the bytes around it are rewritten (`chakram.roce.packet_assembly`).
 
 Compiled code does not check the bounds of the buffer. `WireEncoder.encode` rejects
 bursts that do not fit before it writes anything.
@@ -26,9 +26,9 @@ from chakram.roce.constants import (
     BurstKind,
     Verb,
 )
-from chakram.roce.header_registers import HeaderRegisters
+from chakram.roce.header_crc_cache import HeaderRegisters
 from chakram.roce.icrc import icrc as icrc_of
-from chakram.roce.packet_stamping import (
+from chakram.roce.packet_assembly import (
     IMMEDIATE_BYTES,
     LONGEST_ANSWER_BYTES,
     RETH_BYTES,

@@ -1,7 +1,7 @@
 cimport cython
 
 from chakram.native.buffers_direct cimport same_bytes, word
-from chakram.roce.datagrams cimport SegmentParser
+from chakram.roce.segment_parser cimport SegmentParser
 
 cdef int _INTACT
 cdef int _WRONG_ICRC

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 from chakram.native.buffers import same_bytes, word
 from chakram.plan.transport import PATH_MTUS
 from chakram.roce.constants import BTH_BYTES, ICRC_BYTES, UDP_PORT
-from chakram.roce.header_registers import SHARED_BTH_BYTES
+from chakram.roce.header_crc_cache import SHARED_BTH_BYTES
 from chakram.roce.icrc import (
     ADVANCE_BITS,
     BYTE_TABLE,
@@ -51,7 +51,7 @@ from chakram.roce.opcodes import Opcode
 from chakram.roce.payload import pattern_bytes
 
 if TYPE_CHECKING:
-    from chakram.roce.datagrams import SegmentParser
+    from chakram.roce.segment_parser import SegmentParser
 
 __all__ = [
     "INTACT",

@@ -6,7 +6,7 @@ from chakram.roce.histogram cimport Histogram
 from chakram.roce.pacing cimport Line
 from chakram.roce.queue_pair cimport QueuePair
 from chakram.roce.queue_pairs cimport QueuePairs
-from chakram.roce.receiver cimport Receiver
+from chakram.roce.port_receiver cimport Receiver
 from chakram.roce.scheduler cimport Scheduler
 
 

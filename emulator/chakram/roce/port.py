@@ -1,8 +1,8 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
 """A port: its queue pairs, with their scheduler and receiver.
 
-`chakram.roce.scheduler` decides what leaves and when. `chakram.roce.receiver` delivers
-arriving packets.
+`chakram.roce.scheduler` decides what leaves and when.
+`chakram.roce.port_receiver` delivers arriving packets.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from chakram.records.counter_definitions import PortStatistics, gather, row_read
 from chakram.roce.fifo import Fifo
 from chakram.roce.histogram import Histogram
 from chakram.roce.pacing import Line
+from chakram.roce.port_receiver import Receiver
 from chakram.roce.queue_pairs import QueuePairs
-from chakram.roce.receiver import Receiver
 from chakram.roce.scheduler import Scheduler
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 cimport cython
 
 from chakram.native.prefetch_lines cimport prefetch
-from chakram.roce.arrivals cimport Arrivals
+from chakram.roce.packet_dispatch cimport Arrivals
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
 from chakram.roce.fifo cimport Fifo

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from chakram.foundation.field_bounds import check_fields
 from chakram.native.prefetch import prefetch
 from chakram.records.counter_definitions import QueuePairStatistics, gather
-from chakram.roce.arrivals import Arrivals
 from chakram.roce.burst import Burst
 from chakram.roce.constants import (
     IPV4_OVERHEAD_BYTES,
@@ -16,6 +15,7 @@ from chakram.roce.constants import (
     BurstKind,
 )
 from chakram.roce.fifo import Fifo
+from chakram.roce.packet_dispatch import Arrivals
 from chakram.roce.requester import Requester
 from chakram.roce.responder import Responder
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.records.fault_recovery import SentAcross, recovered_ns
+from chakram.run_directory.added_flow_columns import paths_of_text
 from chakram.run_directory.growing_table import read_table
-from chakram.run_directory.message_columns import paths_of_text
 from chakram.run_directory.schemas import FAULTS, from_rows, plain_names
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import NoRunDirectory, RunDirectoryError
 from chakram.foundation.ip_addresses import IPV4
-from chakram.run_directory.document_reader import (
+from chakram.run_directory.json_to_dataclass import (
     DocumentReader,
     InRange,
     InvalidDocument,

@@ -9,7 +9,7 @@ from typing import Annotated
 from chakram.foundation.errors import DamagedRun, RunDirectoryError
 from chakram.foundation.field_bounds import check_fields
 from chakram.plan.port_plan import PortPlan
-from chakram.run_directory.document_reader import (
+from chakram.run_directory.json_to_dataclass import (
     DocumentReader,
     InRange,
     InvalidDocument,

@@ -24,15 +24,15 @@ from chakram.foundation.errors import (
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.records import run_records
 from chakram.run_directory import table_checks
-from chakram.run_directory.collective_table import collective_records, column_values
-from chakram.run_directory.growing_table import column_names, is_there, read_table
-from chakram.run_directory.lock import read_current_manifest
-from chakram.run_directory.manifest import MANIFEST, RunManifest
-from chakram.run_directory.message_columns import (
+from chakram.run_directory.added_flow_columns import (
     MESSAGES,
     paths_of_text,
     point_to_point,
 )
+from chakram.run_directory.collective_table import collective_records, column_values
+from chakram.run_directory.growing_table import column_names, is_there, read_table
+from chakram.run_directory.lock import read_current_manifest
+from chakram.run_directory.manifest import MANIFEST, RunManifest
 from chakram.run_directory.otg_metrics import (
     TRAFFIC_COLUMNS,
     port_metrics,
@@ -41,12 +41,12 @@ from chakram.run_directory.otg_metrics import (
 )
 from chakram.run_directory.plan_document import PLAN, PlanDocument, read_plan
 from chakram.run_directory.schemas import LINKS, OF_EVERY_TABLE, RANKS, SCHEMAS
-from chakram.summary.banners import incomplete
 from chakram.summary.message_summary import (
     MessageTransport,
     PortFacts,
     SentMessage,
 )
+from chakram.summary.result_warnings import incomplete
 from chakram.summary.run_summary import Measurements, RunFacts, Summary, Verification
 from chakram.summary.summarize_run import summarize_run
 

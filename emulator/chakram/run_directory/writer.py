@@ -44,12 +44,12 @@ from chakram.records.collective_assembly import CollectiveJoiner
 from chakram.records.named_rows import OperationTable, rank_records
 from chakram.records.row_layout import RecordRows
 from chakram.run_directory import manifest as manifests
+from chakram.run_directory.added_flow_columns import MessageColumns
 from chakram.run_directory.collective_table import collectives_table
 from chakram.run_directory.fault_table import faults_table
 from chakram.run_directory.growing_table import PartedTable
 from chakram.run_directory.lock import RunLock, owner
-from chakram.run_directory.message_columns import MessageColumns
-from chakram.run_directory.nic_columns import (
+from chakram.run_directory.missing_nic_values import (
     NIC_TRANSPORT_NOTE,
     blank_of,
     blanked,

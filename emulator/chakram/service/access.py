@@ -12,7 +12,7 @@ from pathlib import Path
 
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import ConfigError
-from chakram.foundation.explained_writes import explained_writes
+from chakram.foundation.write_errors import explained_writes
 
 READ, RUN = "read", "run"
 ROLES = (READ, RUN)

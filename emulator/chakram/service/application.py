@@ -34,8 +34,8 @@ from chakram.service.job_queue import JobQueue
 from chakram.service.otg_engine import OtgEngine
 from chakram.service.otg_server import CHANGING, REST, answer, failure
 from chakram.service.pages import Pages
-from chakram.service.rendering import COMPARISONS, HTML, VIEWS, Renderer, View
 from chakram.service.request_guard import Door, Guard
+from chakram.service.result_views import COMPARISONS, HTML, VIEWS, Renderer, View
 from chakram.service.run_store import STATES, StoredRun
 from chakram.service.submissions import Submission, check_submission, fabric_names
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from chakram.control.waiting_room import WaitingRoom, source_of
+from chakram.control.connection_eviction import WaitingRoom, source_of
 
 if TYPE_CHECKING:
     import asyncio

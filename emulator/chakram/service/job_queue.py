@@ -26,7 +26,7 @@ from typing import Any
 
 from chakram.fabric.process_control import end_process, process_start_ticks
 from chakram.foundation.errors import RunDirectoryError
-from chakram.foundation.explained_writes import explained_writes
+from chakram.foundation.write_errors import explained_writes
 from chakram.run_directory.manifest import MANIFEST, write_whole
 from chakram.service.run_store import (
     CANCELED,

@@ -14,9 +14,9 @@ from pathlib import Path
 import uvicorn
 
 from chakram.foundation.errors import ConfigError, PortInUse, RunDirectoryError
-from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.ip_addresses import is_loopback
-from chakram.foundation.open_files import allow_descriptors
+from chakram.foundation.open_file_limit import allow_descriptors
+from chakram.foundation.write_errors import explained_writes
 from chakram.service.access import Tokens
 from chakram.service.application import Application
 from chakram.service.connections import Connection, limit_tls

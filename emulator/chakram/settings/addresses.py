@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import why_unusable
-from chakram.settings.quantities import problem
+from chakram.settings.field_types import problem
 
 
 def _interface(value: object) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:

@@ -13,7 +13,7 @@ from pydantic import Field, create_model
 
 from chakram.foundation.declared_settings import SettingField, settings_of
 from chakram.foundation.field_bounds import AtMost, Matching, OneOf, Within
-from chakram.settings.quantities import Model, Number, Size, Time, Whole
+from chakram.settings.field_types import Model, Number, Size, Time, Whole
 
 _UNITS = ("_ns", "_bytes")
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from chakram.foundation.errors import ConfigError
-from chakram.settings.quantities import Shown
+from chakram.settings.field_types import Shown
 
 Location = tuple[str | int, ...]
 

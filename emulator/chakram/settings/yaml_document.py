@@ -22,7 +22,7 @@ from chakram.foundation.errors import ConfigError
 from chakram.settings.located_errors import Mistake, from_validation, report
 
 if TYPE_CHECKING:
-    from chakram.settings.quantities import Model
+    from chakram.settings.field_types import Model
 
 SIZE_LIMIT_BYTES = 1 << 20
 NODE_LIMIT = 100_000

@@ -19,7 +19,7 @@ from chakram.config.experiment import Experiment
 from chakram.fabric.fabric_types.topology_settings import FullyConnectedShape, RingShape
 from chakram.foundation.errors import ConfigError
 from chakram.plan.plan import Plan
-from chakram.preparation.planning import arrivals_ns, transport_plan
+from chakram.preparation.plan_settings import arrivals_ns, transport_plan
 from chakram.preparation.resolved_run import load_run
 from chakram.program.lowering import BARRIER_NAME
 from chakram.roce.congestion.parameters import SHARE_UNIT

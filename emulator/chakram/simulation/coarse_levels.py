@@ -21,10 +21,10 @@ from chakram.predict.levels.cost_models import (
     AstraSimTimes,
     Division,
 )
-from chakram.predict.levels.flows import FlowLevel
+from chakram.predict.levels.flow_level import FlowLevel
 from chakram.predict.levels.level_network import LevelNetwork, network_of
+from chakram.predict.levels.message_level import MessageLevel
 from chakram.predict.levels.message_times import LevelTimes, WireTimes
-from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.router_passes import RouterPasses
 from chakram.predict.levels.row_offsets import NONE
 from chakram.predict.levels.run_plan import LevelRun, LocalPlace
@@ -267,7 +267,7 @@ def _level_run(
     traffic: MessageLevel
     if experiment.simulation.cost_model == ASTRA_SIM_NS3:
         # Imported here because other levels do not need it.
-        from chakram.simulation.ns3_hosts import packet_level
+        from chakram.simulation.ns3_level import packet_level
 
         traffic = packet_level(experiment, topology, network, times, transport)
     else:

@@ -28,8 +28,8 @@ from chakram.preparation.schedule_bounds import (
     bounds,
     fair_times,
 )
+from chakram.run_directory.added_flow_columns import MessageColumns
 from chakram.run_directory.manifest import COMPLETE, PARTIAL
-from chakram.run_directory.message_columns import MessageColumns
 from chakram.simulation.common import ended, simulated_topology, simulating
 from chakram.simulation.expected_cost import cost_of_packets
 from chakram.summary.run_summary import SIMULATE

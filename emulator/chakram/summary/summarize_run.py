@@ -29,9 +29,9 @@ from chakram.summary.bandwidth import (
     jain_index,
     percentile,
 )
-from chakram.summary.banners import banners
 from chakram.summary.generator_advice import keeping_up
 from chakram.summary.generator_health import summarize_health
+from chakram.summary.result_warnings import banners
 from chakram.summary.run_summary import (
     DRAW,
     SIMULATE,

@@ -30,9 +30,9 @@ from chakram.config.suite import Cell, Plan, Suite
 from chakram.console.summary_document import check_run_document
 from chakram.foundation.bounded_reading import parse_json
 from chakram.foundation.errors import DamagedRun, ResultsError, RunDirectoryError
-from chakram.foundation.explained_writes import explained_writes
 from chakram.foundation.platform_support import module_or_none
-from chakram.sweep.suite_file import SUITE
+from chakram.foundation.write_errors import explained_writes
+from chakram.sweep.sweep_marker import SUITE
 
 COMPLETE = "complete"
 

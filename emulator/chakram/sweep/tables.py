@@ -31,7 +31,7 @@ from chakram.analysis.comparison import (
 )
 from chakram.collectives.ops import CollectiveOp
 from chakram.config.suite import SHORT_KEYS
-from chakram.foundation.explained_writes import explained_writes
+from chakram.foundation.write_errors import explained_writes
 from chakram.summary.run_summary import SIMULATE
 from chakram.sweep.folder import RESULT_FIELDS
 

@@ -32,7 +32,7 @@ from chakram.switch.settings import (
     WatchdogSettings,
     WredSettings,
 )
-from chakram.switch.sonic import CONFIG_DB, NO_LIMIT_POOL, read_sonic
+from chakram.switch.sonic_config import CONFIG_DB, NO_LIMIT_POOL, read_sonic
 
 if TYPE_CHECKING:
     from chakram.switch.ecmp import EcmpHash
@@ -267,7 +267,7 @@ class Profile(ForwardingSettings):
     Attributes:
         mtu: Bytes of the largest packet, for headroom.
         config_db: Tables of a SONiC switch, as JSON, which contain all other settings;
-            see ``chakram.switch.sonic``.
+            see ``chakram.switch.sonic_config``.
     """
 
     name: Annotated[ProfileName, Setting(key="profile")] = "fifo"

@@ -2,8 +2,8 @@
 
 The settings cover buffers, marking, pauses and scheduling. Rates are in bits per second
 of layer-2 packets, sizes in bytes, times in nanoseconds. ``chakram.switch.profiles``
-has the settings of known switches. ``chakram.switch.sonic`` reads the settings of a
-SONiC switch.
+has the settings of known switches. ``chakram.switch.sonic_config`` reads the settings
+of a SONiC switch.
 
 A ``Setting`` declares a key of ``fabric.switches`` in the experiment file. The
 docstring below the field is the help of the key.

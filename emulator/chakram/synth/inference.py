@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.synth.embedding_and_output import VocabularyProgram
 from chakram.synth.grid import GroupTable, RankGrid
 from chakram.synth.layer_settings import LayerSettings
 from chakram.synth.layers import (
@@ -26,11 +27,10 @@ from chakram.synth.layers import (
     node_groups,
 )
 from chakram.synth.trace_builder import After, RankSynthesizer, Synthesis, both
-from chakram.synth.vocabulary import VocabularyProgram
 
 if TYPE_CHECKING:
+    from chakram.synth.expert_routing import Router
     from chakram.synth.models import ModelShape
-    from chakram.synth.routing import Router
     from chakram.synth.settings.inference import InferenceTrace, KvCacheTrace
     from chakram.trace.graph import TraceGraph
 

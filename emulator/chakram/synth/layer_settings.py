@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from chakram.synth.expert_routing import Router
     from chakram.synth.grid import GroupTable, RankGrid
     from chakram.synth.models import ModelShape
-    from chakram.synth.routing import Router
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

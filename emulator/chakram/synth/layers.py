@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.routing import LawRouter
+from chakram.synth.expert_routing import LawRouter
 from chakram.synth.trace_builder import After, RankSynthesizer, both
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import TraceError
 from chakram.program.matching import match_ranks
-from chakram.synth.routing import part_sums
+from chakram.synth.expert_routing import part_sums
 
 _LIMIT_BYTES = 64 * 2**20
 _LARGEST = 2**50

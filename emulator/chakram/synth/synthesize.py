@@ -18,6 +18,7 @@ from chakram.chakra.write.compatibility import GraphCompatibility
 from chakram.chakra.write.writer import encode_trace, write_trace_set
 from chakram.collectives.groups import ProcessGroup
 from chakram.foundation.errors import ConfigError
+from chakram.synth.expert_routing import LawRouter, RecordedRouter, Router
 from chakram.synth.inference import synthesize_inference, synthesize_kv_cache
 from chakram.synth.patterns import (
     Message,
@@ -29,7 +30,6 @@ from chakram.synth.patterns import (
     synthesize_pattern,
 )
 from chakram.synth.recorded_splits import read_splits
-from chakram.synth.routing import LawRouter, RecordedRouter, Router
 from chakram.synth.settings.base import SynthTrace
 from chakram.synth.settings.inference import InferenceTrace, KvCacheTrace
 from chakram.synth.settings.patterns import (

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.synth.embedding_and_output import VocabularyProgram
 from chakram.synth.grid import GroupTable, RankGrid
 from chakram.synth.layer_settings import LayerSettings
 from chakram.synth.layers import (
@@ -31,11 +32,10 @@ from chakram.synth.pipeline import (
 from chakram.synth.settings.base import Routing
 from chakram.synth.settings.training import MoeTrace, TrainingTrace
 from chakram.synth.trace_builder import After, RankSynthesizer, Synthesis, both
-from chakram.synth.vocabulary import VocabularyProgram
 from chakram.trace.alike_ranks import AlikeRanks
 
 if TYPE_CHECKING:
-    from chakram.synth.routing import Router
+    from chakram.synth.expert_routing import Router
     from chakram.trace.graph import TraceGraph
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from chakram.settings.quantities import Model, Time, problem
+from chakram.settings.field_types import Model, Time, problem
 from chakram.settings.yaml_document import read_model
 
 GAUGES = frozenset(("queue_bytes", "queue_max_bytes"))

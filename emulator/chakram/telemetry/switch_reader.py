@@ -33,7 +33,7 @@ from chakram.telemetry.mapping import (
     path_of_port,
     split_path,
 )
-from chakram.telemetry.port_reports import PortReports
+from chakram.telemetry.silent_ports import PortReports
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -1,7 +1,7 @@
 """Fabric topology: hosts, switches and the links between them.
 
 The namespace builder, the simulator and the lower bound all read the same ``Topology``,
-so they agree on the connections. ``chakram.topology.common_topologies`` builds common
+so they agree on the connections. ``chakram.topology.topology_helpers`` builds common
 shapes. ``check_topology`` validates topologies from other sources.
 
 Every link is full duplex. ``rate_bps`` applies to each direction, and each direction

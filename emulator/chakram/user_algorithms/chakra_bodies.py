@@ -8,7 +8,8 @@ There are two formats. Newer files state which chunks a message carries
 (``msg_chunk_idx``, ``msg_chunk_cnt``, ``total_chunk_cnt``) and whether the receiver
 adds them (``is_rrc``). Chakram executes these files chunk by chunk. Older files have no
 chunks. They state bytes (``comm_size``), which are the same for collectives of any
-size. ``chakram.user_algorithms.byte_flow`` checks such files as far as possible.
+size. ``chakram.user_algorithms.byte_count_checks`` checks such files as far as
+possible.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ from chakram.collectives.algorithms.transfer_lists import (
 )
 from chakram.foundation.errors import ScheduleError
 from chakram.trace.graph_index import topological_order
-from chakram.user_algorithms.byte_flow import ByteFlow
-from chakram.user_algorithms.chakra_files import BodyNode, body_files, read_body
-from chakram.user_algorithms.file_errors import Links, refuse_problems, refuse_unmatched
+from chakram.user_algorithms.byte_count_checks import ByteFlow
+from chakram.user_algorithms.chakra_body_reader import BodyNode, body_files, read_body
 from chakram.user_algorithms.json_fields import COLLECTIVES
+from chakram.user_algorithms.send_receive_matching import (
+    Links,
+    refuse_problems,
+    refuse_unmatched,
+)
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp

@@ -13,11 +13,14 @@ from chakram.collectives.algorithms.buffer_programs import BufferProgram, carry_
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.foundation.errors import ScheduleError
 from chakram.user_algorithms.chakra_bodies import ChakraBodies, read_bodies
-from chakram.user_algorithms.file_errors import read_algorithm_file, refuse_problems
 from chakram.user_algorithms.msccl import program_of
 from chakram.user_algorithms.msccl_xml import parse_msccl
 from chakram.user_algorithms.mscclpp import parse_mscclpp
 from chakram.user_algorithms.python_code import PythonSource
+from chakram.user_algorithms.send_receive_matching import (
+    read_algorithm_file,
+    refuse_problems,
+)
 
 if TYPE_CHECKING:
     from chakram.collectives.algorithms import AlgorithmSource

@@ -13,7 +13,6 @@ from chakram.collectives.algorithms.buffer_programs import (
 )
 from chakram.collectives.algorithms.symbolic_execution import Action, Message
 from chakram.foundation.errors import ScheduleError
-from chakram.user_algorithms.file_errors import Links, refuse_unmatched
 from chakram.user_algorithms.msccl_xml import (
     READ,
     RECEIVE,
@@ -23,6 +22,7 @@ from chakram.user_algorithms.msccl_xml import (
     Step,
     ThreadBlock,
 )
+from chakram.user_algorithms.send_receive_matching import Links, refuse_unmatched
 
 
 def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:

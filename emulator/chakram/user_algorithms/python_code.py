@@ -45,7 +45,7 @@ from chakram.collectives.schedule_check import (
     parts_of,
 )
 from chakram.foundation.errors import ScheduleError
-from chakram.user_algorithms.file_errors import refuse_problems
+from chakram.user_algorithms.send_receive_matching import refuse_problems
 
 if TYPE_CHECKING:
     from chakram.collectives.algorithms import UserAlgorithm

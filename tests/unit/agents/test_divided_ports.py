@@ -10,7 +10,7 @@ import pytest
 
 from chakram.control.protobuf_messages import pb
 from chakram.foundation.errors import EnvironmentProblem, PlanError
-from chakram.roce.shared_line import PART_WORDS
+from chakram.roce.cross_process_pacing import PART_WORDS
 from chakram_agent import divided_ports
 from chakram_agent.divided_ports import DividedPort, DividedPorts
 from tests.plans import ring_plan

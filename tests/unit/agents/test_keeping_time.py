@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chakram_agent import agent as agent_module
 from chakram_agent.agent import LOOP_STALL_NS, Agent
 from chakram_agent.send_limits import Policy
-from chakram_agent.shard_process import ForkServers
+from chakram_agent.shard_handle import ForkServers
 
 if TYPE_CHECKING:
     import pytest

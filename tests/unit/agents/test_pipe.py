@@ -10,7 +10,7 @@ from chakram.control.protobuf_messages import MAX_MESSAGE_BYTES
 from chakram.foundation.errors import PeerError, RunFailed
 from chakram_agent import pipe as pipe_module
 from chakram_agent.pipe import ShardPipe, frame
-from chakram_agent.shard_process import read_frame
+from chakram_agent.shard_handle import read_frame
 
 
 @pytest.fixture

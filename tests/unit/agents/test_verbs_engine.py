@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from chakram.foundation.errors import EnvironmentProblem, PlanError, RunFailed
-from chakram.plan.bound_queue_pairs import peers_of
+from chakram.plan.nic_queue_pairs import peers_of
 from chakram.plan.packet_faults import FaultAction, PacketFault
 from chakram.plan.plan import AgentPlan, RunSettings
 from chakram.plan.transport import TransportPlan
@@ -22,7 +22,7 @@ from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCom
 from chakram_agent.dataplane import verbs_engine
 from chakram_agent.dataplane.nic_payload import PIECE_BYTES, PayloadLayout
 from chakram_agent.dataplane.verbs_engine import VerbsEngine, timeout_code
-from chakram_agent.dataplane.verbs_line import open_verbs_line
+from chakram_agent.dataplane.verbs_port import open_verbs_line
 from tests.plans import ring_plan
 from tests.rdma_devices import FABRIC, Device, DeviceQueuePair, nic_of, replace_binding
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.analysis.charged_causes import Cause, SentPackets, Surroundings, explain
 from chakram.analysis.critical_path import (
     Message,
     Operation,
@@ -17,6 +16,7 @@ from chakram.analysis.critical_path import (
     critical_path,
     message_parts,
 )
+from chakram.analysis.lost_time_causes import Cause, SentPackets, Surroundings, explain
 from chakram.analysis.run_causes import why_document
 from chakram.records.run_records import LinkRecord
 

@@ -22,7 +22,7 @@ from chakram.records.run_records import (
     RankRecord,
 )
 from chakram.summary.run_summary import Measurements, RunFacts
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import collective, make_plan, program
 
 

@@ -24,8 +24,8 @@ from chakram.run_directory.reader import RunResults
 from chakram.run_directory.schemas import BLANK, OWN_PARTS, PATH_PARTS
 from chakram.switch.faults import LinkFault
 from chakram.switch.profiles import Profile, Switching
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import EcnThresholds
+from chakram.topology.topology_helpers import single_switch
 from tests.explained_simulations import assert_exact, simulated_run
 from tests.leaf_spines import clos
 from tests.made_plans import collective, compute, make_plan, program, receive, send
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chakram.analysis.charged_causes import Why
+    from chakram.analysis.lost_time_causes import Why
     from chakram.plan.plan import Plan
     from chakram.switch.ecmp import Flow
     from chakram.topology.topology import Topology

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
-from chakram.analysis.charged_causes import Why
+from chakram.analysis.lost_time_causes import Why
 from chakram.analysis.run_causes import why_difference
 
 FIRST, SECOND, COMMON = (

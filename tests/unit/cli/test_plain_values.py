@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 import typer
 
-from chakram.cli.common.plain_values import convert_plain_values
+from chakram.cli.common.parameter_conversion import convert_plain_values
 
 
 def converted(*words: str, plain: bool = True) -> list[Any]:

@@ -19,7 +19,7 @@ from chakram.config.congestion import (
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import transport_plan
+from chakram.preparation.plan_settings import transport_plan
 from chakram.preparation.resolved_run import resolve
 from chakram.preparation.run_description import describe_transport, manifest_of
 from chakram.roce.congestion.dcqcn import Dcqcn

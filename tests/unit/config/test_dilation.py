@@ -14,10 +14,10 @@ from chakram.config.dilation import KEPT, rnr_timer, stretches
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.foundation.errors import ConfigError
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import transport_plan
+from chakram.preparation.plan_settings import transport_plan
 from chakram.preparation.resolved_run import resolve
 from chakram.program.operations import ComputeOperation
-from chakram.settings.quantities import Stretches
+from chakram.settings.field_types import Stretches
 
 GIGABIT = 10**9
 

@@ -21,7 +21,7 @@ from chakram.config.schema import schema_text
 from chakram.fabric.fabric_types.namespaces import NamespaceFabric
 from chakram.foundation.errors import ConfigError
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import transport_plan
+from chakram.preparation.plan_settings import transport_plan
 from chakram.preparation.resolved_run import resolve
 from chakram.synth.settings.patterns import RandomPairsTrace
 from tests.unit.config.texts import EXTERNAL, EXTERNAL_IPV6, QUICKSTART, mistakes_of

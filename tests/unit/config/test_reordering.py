@@ -6,7 +6,7 @@ import pytest
 
 from chakram.config.experiment import parse_experiment
 from chakram.foundation.errors import ConfigError
-from chakram.preparation.planning import transport_plan
+from chakram.preparation.plan_settings import transport_plan
 from chakram.preparation.resolved_run import resolve
 from tests.unit.config.texts import QUICKSTART
 

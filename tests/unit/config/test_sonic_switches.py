@@ -15,7 +15,7 @@ from chakram.foundation.errors import ConfigError
 from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.switch.headroom import LinkEnd
 from chakram.switch.settings import SwitchSettings, WatchdogSettings, WredSettings
-from chakram.switch.sonic import read_sonic
+from chakram.switch.sonic_config import read_sonic
 from tests.sonic_tables import tables
 
 END = LinkEnd(rate_bps=200 * 10**6, delay_ns=0)

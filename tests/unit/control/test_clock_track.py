@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.control.clock import PingTimes
+from chakram.control.clock_pings import PingTimes
 from chakram.control.clock_track import (
     LONGEST_PAUSE_NS,
     ClockTrack,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chakram.control.dataclass_codec import pack_numbers, unpack_numbers
 from chakram.control.event_codec import (
     decode_description,
     decode_event,
@@ -25,7 +26,6 @@ from chakram.control.events import (
     RecordBatch,
     ShardLoad,
 )
-from chakram.control.message_mapping import pack_numbers, unpack_numbers
 from chakram.control.protobuf_messages import pb
 from chakram.foundation.errors import PeerError
 from chakram.records.counter_slots import TOTAL_SLOTS

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from chakram.diagnosis.design_limits import _links_of, _placements
 from chakram.plan.placement import PlacementOptions
-from chakram.topology.common_topologies import LinkKind, single_switch
-from chakram.topology.multi_tier_topologies import leaf_spine
 from chakram.topology.topology import Topology
+from chakram.topology.topology_builders import leaf_spine
+from chakram.topology.topology_helpers import LinkKind, single_switch
 
 KIND = LinkKind(rate_bps=10**9)
 FABRIC = leaf_spine(2, 2, 2, uplinks=2, host=KIND, uplink=KIND)

@@ -13,8 +13,8 @@ from chakram.diagnosis.path_choices import bytes_by_choice, even_spread
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.switch.ecmp import AssignedPaths
 from chakram.switch.profiles import Switching
-from chakram.topology.common_topologies import LinkKind
-from chakram.topology.multi_tier_topologies import leaf_spine
+from chakram.topology.topology_builders import leaf_spine
+from chakram.topology.topology_helpers import LinkKind
 from tests.made_plans import collective, make_plan, program
 
 KIND = LinkKind(rate_bps=10**9)

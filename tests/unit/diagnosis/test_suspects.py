@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from chakram.diagnosis.suspects import slow_links
-from chakram.topology.common_topologies import LinkKind, single_switch
-from chakram.topology.multi_tier_topologies import leaf_spine
 from chakram.topology.topology import Link, PortRef, Topology
+from chakram.topology.topology_builders import leaf_spine
+from chakram.topology.topology_helpers import LinkKind, single_switch
 
 GIGABIT = 10**9
 KIND = LinkKind(rate_bps=GIGABIT)

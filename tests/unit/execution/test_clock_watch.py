@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.control.clock import PingTimes
+from chakram.control.clock_pings import PingTimes
 from chakram.execution.clock_watch import ClockWatch
 from chakram.foundation.errors import AgentError
 

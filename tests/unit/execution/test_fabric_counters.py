@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chakram.execution.fabric_counters import link_records, switch_banners
 from chakram.fabric.labs.link_counters import LabCounters, LinkCounters
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.unit.fabric.live_frames import RATE, incast_counters
 
 NOTHING = LinkCounters(

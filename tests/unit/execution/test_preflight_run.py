@@ -12,7 +12,7 @@ import pytest
 
 from chakram.config.experiment import parse_experiment
 from chakram.control import clock_track
-from chakram.control.clock import PingTimes
+from chakram.control.clock_pings import PingTimes
 from chakram.execution import preflight_run
 from chakram.execution.observer import Silent
 from chakram.execution.request import RunRequest

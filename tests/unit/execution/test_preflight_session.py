@@ -15,7 +15,7 @@ from chakram.execution.interrupts import Interrupts
 from chakram.execution.observer import Silent
 from chakram.execution.preflight_session import Preflight
 from chakram.foundation.errors import AgentError, RunFailed
-from chakram.plan.bound_queue_pairs import Bindings
+from chakram.plan.nic_queue_pairs import Bindings
 from chakram.plan.probes import ProbeEvent
 from chakram.preparation.resolved_run import resolve
 from chakram.records.row_layout import RecordRows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.control.clock import PingTimes
+from chakram.control.clock_pings import PingTimes
 from chakram.control.clock_track import ClockTrack
 from chakram.control.events import (
     AgentEvent,
@@ -33,7 +33,7 @@ from chakram.foundation.errors import (
     RunInterrupted,
     UnexpectedEvent,
 )
-from chakram.plan.bound_queue_pairs import Bindings, BoundQueuePair, Peers
+from chakram.plan.nic_queue_pairs import Bindings, BoundQueuePair, Peers
 from chakram.records.row_layout import RecordRows
 from tests.plans import ring_plan
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from chakram.fabric.labs.link_counters import LabCounters, LinkCounters
-from chakram.fabric.modeled_switch.frames import Frames
+from chakram.fabric.modeled_switch.frame_io import Frames
 from chakram.fabric.modeled_switch.live_switch import LiveSwitch
 from chakram.fabric.modeled_switch.switch_process import lab_counters
 from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.switch.ecmp import KernelPaths
 from chakram.switch.profiles import Profile
 from chakram.topology.addressing import plan_addresses
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import EcnThresholds, Topology
+from chakram.topology.topology_helpers import single_switch
 
 RATE = 200 * 10**6
 SIZE = 4154

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chakram.fabric.labs.link_requests import Request
+    from chakram.fabric.labs.netlink_requests import Request
 
 # By message, the struct in front of its attributes: its format, names of its fields.
 _LINK = ("=BxHiII", ("family", "type", "index", "flags", "change"))

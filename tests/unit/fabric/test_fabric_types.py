@@ -17,7 +17,7 @@ from chakram.fabric.fabric_types.topology_settings import (
 from chakram.foundation.errors import ConfigError
 from chakram.switch.ecmp import DrawnPaths, EcmpHash, KernelPaths
 from chakram.switch.ecmp_hashes import CrcPaths, Ns3Paths
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 
 

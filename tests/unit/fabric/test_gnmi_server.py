@@ -14,7 +14,7 @@ from chakram.fabric.modeled_switch.gnmi_server import (
     notification,
     select,
 )
-from chakram.switch.counters import switch_tree
+from chakram.switch.telemetry_counters import switch_tree
 from chakram.telemetry.gnmi_messages import pb, updates
 from tests.unit.fabric.live_frames import incast_counters
 

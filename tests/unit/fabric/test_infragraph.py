@@ -16,9 +16,9 @@ from chakram.fabric.fabric_types.topology_settings import (
 )
 from chakram.fabric.infragraph import graph_section, read_infragraph, to_infragraph
 from chakram.foundation.errors import ConfigError
-from chakram.topology.common_topologies import LinkKind
-from chakram.topology.multi_tier_topologies import fat_tree, leaf_spine, rails
 from chakram.topology.topology import Topology
+from chakram.topology.topology_builders import fat_tree, leaf_spine, rails
+from chakram.topology.topology_helpers import LinkKind
 
 HOST = LinkKind(rate_bps=100 * 10**9, delay_ns=500)
 UPLINK = LinkKind(rate_bps=400 * 10**9)

@@ -13,8 +13,8 @@ from chakram.cli import main
 from chakram.config.experiment import load_experiment
 from chakram.fabric.fabric_types.external import ExternalFabric
 from chakram.fabric.fabric_types.inventory_file import read_inventory
-from chakram.fabric.inventory.host_port import HostPort
 from chakram.fabric.inventory.port_choice import FoundHost, inventory_text
+from chakram.fabric.inventory.reported_interfaces import HostPort
 from chakram.foundation.errors import ConfigError
 from tests.support import REPO_ROOT
 

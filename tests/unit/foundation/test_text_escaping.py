@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from chakram.cli import main
-from chakram.cli.common.console_styles import Console
+from chakram.cli.common.escaping_console import Console
 from chakram.console.text_table import Column, fitted
 from chakram.foundation.text_escaping import (
     code_block,

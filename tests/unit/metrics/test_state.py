@@ -15,8 +15,8 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from chakram.analysis.charged_causes import Cause, Why
 from chakram.analysis.critical_path import Part
+from chakram.analysis.lost_time_causes import Cause, Why
 from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
 from chakram.metrics.catalog import (
@@ -45,7 +45,7 @@ from chakram.records.named_rows import OperationTable, rank_records
 from chakram.records.row_layout import FLOW_FIELDS, RecordRows
 from chakram.records.run_records import CollectiveKey
 from chakram.switch.packet_outcomes import DROP_REASONS, EGRESS_LIMIT
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.plans import ring_plan
 from tests.prometheus import (
     MAX_SERIES_PER_AGENT,

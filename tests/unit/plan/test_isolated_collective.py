@@ -9,7 +9,7 @@ import pytest
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.plan.isolated_collective import collective_alone, is_collective_alone
 from chakram.plan.plan import RunSettings
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import collective, compute, make_plan, program
 
 WORLD = world_group(4)

@@ -8,11 +8,11 @@ import pytest
 
 from chakram.collectives.algorithms import AUTO, algorithm
 from chakram.collectives.ops import CollectiveOp
+from chakram.predict.any_algorithm_bound import ceiling_ns
 from chakram.predict.bound import ScheduleBounds
-from chakram.predict.ceiling import ceiling_ns
-from chakram.predict.paths import FabricModel
+from chakram.predict.fabric_model import FabricModel
 from chakram.predict.topology_to_fabric_model import fabric_model
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.single_bounds import bound_ns
 

@@ -14,8 +14,8 @@ from chakram.plan.port_plan import PortPlan
 from chakram.predict.routing import PathFinder, Router
 from chakram.switch.ecmp import DrawnPaths, EcmpHash, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Link, PortRef, Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.made_plans import collective, fabric_ports, make_plan, program
 

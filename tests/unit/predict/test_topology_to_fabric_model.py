@@ -6,8 +6,8 @@ import pytest
 
 from chakram.foundation.errors import FabricError
 from chakram.predict.topology_to_fabric_model import fabric_model
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Link, PortRef, Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 
 

@@ -19,7 +19,7 @@ from chakram.preflight.report import PreflightSettings
 from chakram.preflight.rounds import all_rounds, shifted
 from chakram.program.program_check import ProgramChecks
 from chakram.records.row_layout import FLOW_FIELDS
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 
 if TYPE_CHECKING:

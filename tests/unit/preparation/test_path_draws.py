@@ -22,7 +22,7 @@ from chakram.preparation.resolved_run import resolve
 from chakram.records.run_records import CollectiveKey
 from chakram.switch.ecmp import DrawnPaths, KernelPaths
 from chakram.switch.profiles import Switching
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.made_plans import collective, make_plan, program
 

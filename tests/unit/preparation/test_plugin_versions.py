@@ -21,7 +21,7 @@ from chakram.foundation.errors import (
 from chakram.foundation.plugin_registry import Registry
 from chakram.plan.plan import Plan, PlugInUse
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import transport_plan
+from chakram.preparation.plan_settings import transport_plan
 from chakram.preparation.resolved_run import resolve
 from chakram.preparation.run_description import manifest_of
 from chakram.preparation.saved_plans import load_plan, save_plan

@@ -9,7 +9,7 @@ from chakram.foundation.errors import ConfigError, PlanError
 from chakram.plan.plan import JobSettings
 from chakram.plan.plan_check import check_plan
 from chakram.preparation.job_loading import load_jobs
-from chakram.preparation.planning import (
+from chakram.preparation.plan_settings import (
     arrivals_ns,
     run_settings,
 )

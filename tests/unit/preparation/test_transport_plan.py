@@ -6,7 +6,11 @@ import pytest
 
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.execution.run import psn_seed_of
-from chakram.preparation.planning import queue_pair_layout, run_settings, transport_plan
+from chakram.preparation.plan_settings import (
+    queue_pair_layout,
+    run_settings,
+    transport_plan,
+)
 from chakram.preparation.resolved_run import resolve
 from chakram.roce.payload import is_compiled
 from tests.experiments import EXPERIMENT

@@ -20,7 +20,7 @@ from chakram.program.least_bytes import (
     moved_bytes,
     too_small_warnings,
 )
-from chakram.user_algorithms.byte_flow import ByteFlow
+from chakram.user_algorithms.byte_count_checks import ByteFlow
 from tests.made_plans import collective, program
 
 EVERY = [

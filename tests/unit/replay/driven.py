@@ -7,10 +7,10 @@ from chakram.collectives.groups import world_group
 from chakram.plan.plan import RunSettings
 from chakram.program.operations import Operation, RankProgram
 from chakram.records.row_layout import RecordRows
-from chakram.replay.queue_pair_peer import Pair
 from chakram.replay.rank import Replay
 from chakram.replay.rank_progress import Flow
-from chakram.topology.common_topologies import single_switch
+from chakram.replay.rank_queue_pair import Pair
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import (
     FlowRow,
     ShareRow,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from chakram.replay.early_messages import EarlyMessages
-from chakram.replay.queue_pair_peer import Pair
+from chakram.replay.rank_queue_pair import Pair
 from tests.replay_checks import received
 
 

@@ -16,7 +16,7 @@ from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NEVER
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.forged_packets import FORGERIES, Way, sealed
 from tests.made_plans import (
     collective,

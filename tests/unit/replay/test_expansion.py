@@ -13,7 +13,7 @@ from chakram.replay import expansion
 from chakram.replay.expansion import Expander, Expansion
 from chakram.replay.program_tables import ProgramTables
 from chakram.roce.constants import MAX_MESSAGE_BYTES
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import (
     collective,
     compute,

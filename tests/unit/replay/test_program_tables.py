@@ -8,7 +8,7 @@ from chakram.collectives.groups import POINT_TO_POINT, ProcessGroup, world_group
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan import RankPlan
 from chakram.replay.program_tables import MOST_RANKS, ProgramTables
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import (
     collective,
     compute,

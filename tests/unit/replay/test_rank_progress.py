@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from chakram.replay.expansion import Expansion
-from chakram.replay.queue_pair_peer import Pair
 from chakram.replay.rank_progress import ActiveOperation, Activity
+from chakram.replay.rank_queue_pair import Pair
 
 
 def spent(activity: Activity) -> tuple[int, int, int, int]:

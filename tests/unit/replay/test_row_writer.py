@@ -10,8 +10,8 @@ from chakram.records.row_layout import (
     rows_of,
 )
 from chakram.replay.expansion import Expansion
-from chakram.replay.queue_pair_peer import Pair
 from chakram.replay.rank_progress import ActiveOperation, Activity, Flow
+from chakram.replay.rank_queue_pair import Pair
 from chakram.replay.row_writer import RowWriter
 from chakram.roce.events import MessageParts, SendCompleted
 from tests.made_plans import (

@@ -10,9 +10,9 @@ from chakram.collectives.groups import world_group
 from chakram.foundation.errors import PlanError
 from chakram.plan.plan_check import check_plan
 from chakram.predict.simulator.run_plan import simulate_plan
-from chakram.preparation.planning import refuse_neighbors_on_one_port
+from chakram.preparation.plan_settings import refuse_neighbors_on_one_port
 from chakram.replay.endpoint import connect_local
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import (
     collective,
     flow_rows,

@@ -10,8 +10,8 @@ import pytest
 from chakram.plan.transport import ICRC_MODES
 from chakram.roce.burst import Burst
 from chakram.roce.constants import NO_IMMEDIATE, Verb
+from chakram.roce.contents_encoder import ContentsEncoder
 from chakram.roce.icrc import icrc, masked_headers
-from chakram.roce.message_contents import ContentsEncoder
 from chakram.roce.opcodes import Opcode
 from chakram.roce.packet_encoder import WireEncoder
 from tests.packets import decode_packet

@@ -7,7 +7,6 @@ import random
 import pytest
 
 from chakram.roce.constants import BurstKind, Verb
-from chakram.roce.datagrams import MALFORMED, SegmentParser
 from chakram.roce.icrc import advance, icrc, masked_headers, retreat_tables
 from chakram.roce.packet_encoder import WireEncoder
 from chakram.roce.packet_verification import (
@@ -17,6 +16,7 @@ from chakram.roce.packet_verification import (
     PacketVerifier,
 )
 from chakram.roce.port import PortEngine
+from chakram.roce.segment_parser import MALFORMED, SegmentParser
 from tests.virtual_wire import make_queue_pair, split
 
 MTU = 256

@@ -16,7 +16,7 @@ from chakram.records.row_layout import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.run_directory.otg_metrics import port_metrics, queue_pair_metrics
 from chakram.run_directory.queue_pair_names import COUNTED, PORT_SUMS
 from chakram.run_directory.schemas import FLOWS, SampleTables, queue_pair_ends_table
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import collective, make_plan, program
 
 COUNTS = {name: 1 << index for index, name in enumerate(COUNTED)}

@@ -8,7 +8,7 @@ from chakram.collectives.groups import world_group
 from chakram.plan.isolated_collective import job_alone
 from chakram.records.row_layout import PORT_FIELDS
 from chakram.run_directory.schemas import SampleTables
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import collective, make_plan, program
 
 

@@ -14,7 +14,7 @@ import pytest
 from chakram.cli import main
 from chakram.run_directory.reader import open_run
 from chakram.run_directory.validation import check_run
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.explained_simulations import simulated_run
 from tests.unit.analysis.test_run_causes import LINE, LOSSES, LOSSY, exchange
 

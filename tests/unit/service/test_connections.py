@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from chakram.control.waiting_room import MOST_WAITING_PER_SOURCE
+from chakram.control.connection_eviction import MOST_WAITING_PER_SOURCE
 from chakram.service import connections
 from chakram.service.connections import Connection
 

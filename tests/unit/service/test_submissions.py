@@ -17,7 +17,7 @@ from chakram.service.submissions import (
     check_submission,
     fabric_names,
 )
-from chakram.settings.quantities import CONFINED_TO, Model
+from chakram.settings.field_types import CONFINED_TO, Model
 
 JOB = {"name": "moe", "trace": {"synth": "moe", "ranks": 2, "ep": 2, "dp": 1}}
 LOOPBACK = {"kind": "loopback"}

@@ -12,7 +12,7 @@ from chakram.cli import main
 from chakram.collectives.groups import world_group
 from chakram.simulation import expected_cost
 from chakram.simulation.expected_cost import Cost, cost_at_level, cost_of_packets
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import collective, make_plan, program
 from tests.unit.simulation.test_coarse_levels import EXPERIMENT
 

@@ -13,10 +13,10 @@ from chakram.records.run_records import (
     CollectiveRecord,
     RankRecord,
 )
-from chakram.summary.banners import banners
 from chakram.summary.generator_advice import KeepingUp, keeping_up, slowdown_needed
 from chakram.summary.generator_health import GeneratorSummary, SaturatedProcess
 from chakram.summary.message_summary import PortFacts
+from chakram.summary.result_warnings import banners
 from chakram.summary.run_summary import RunFacts
 
 IDENTITY = CollectiveIdentity(

@@ -15,13 +15,13 @@ from chakram.records.collective_assembly import CollectiveJoiner
 from chakram.records.named_rows import OperationTable, rank_records
 from chakram.records.row_layout import RecordRows
 from chakram.records.run_records import CollectiveKey, LinkRecord
-from chakram.summary.banners import banners
 from chakram.summary.generator_health import GeneratorSummary, SaturatedProcess
 from chakram.summary.message_summary import (
     MessageTransport,
     PortFacts,
     SentMessage,
 )
+from chakram.summary.result_warnings import banners
 from chakram.summary.retransmissions import Traffic
 from chakram.summary.run_summary import (
     Measurements,

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from chakram.predict.simulator.switch_fabric import buffer_cycle
-from chakram.switch.counters import sonic_port, sonic_queue
 from chakram.switch.faults import LinkFault
 from chakram.switch.headroom import LinkEnd, headroom_bytes
 from chakram.switch.keyed_random import packet_number
@@ -45,6 +44,7 @@ from chakram.switch.settings import (
     WatchdogSettings,
     WredSettings,
 )
+from chakram.switch.telemetry_counters import sonic_port, sonic_queue
 from tests.property.modeled_switches import (
     DELAY_NS,
     GBIT,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from chakram.synth.routing import apportion
+from chakram.synth.expert_routing import apportion
 
 
 def test_part_with_a_tiny_weight_gets_the_remainder() -> None:

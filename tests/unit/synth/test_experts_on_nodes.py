@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.lint.replay_blockers import require_replayable
 from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.synth.settings import KINDS

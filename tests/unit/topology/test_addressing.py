@@ -19,7 +19,7 @@ from chakram.topology.addressing import (
     room_for_switches,
     switch_mac,
 )
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 
 GBIT = 10**9

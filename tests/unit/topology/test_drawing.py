@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.topology.common_topologies import LinkKind, single_switch
 from chakram.topology.drawing import laid_out, terminal_lines
-from chakram.topology.multi_tier_topologies import fat_tree
 from chakram.topology.topology import Topology
+from chakram.topology.topology_builders import fat_tree
+from chakram.topology.topology_helpers import LinkKind, single_switch
 from tests.leaf_spines import clos
 
 MBIT = 10**6

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from chakram.foundation.errors import FabricError
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Link, PortRef, Topology, check_topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.unit.fabric.links import GBIT, link, names, port
 

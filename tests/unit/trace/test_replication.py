@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.chakra.lint.problems import check_trace_set
+from chakram.chakra.lint.replay_blockers import check_trace_set
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits

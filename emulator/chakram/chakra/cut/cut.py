@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from chakram.chakra.cut.bridge_nodes import Bridged, bridge
+from chakram.chakra.cut.node_removal import Bridged, bridge
 from chakram.chakra.cut.profiler_steps import is_step, nodes_of_step
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text
 from chakram.collectives.ops import ROOTED, CollectiveOp

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from chakram.foundation.errors import TraceError
 from chakram.trace.graph import TraceGraph
-from chakram.trace.host_nodes import STEP, host_id
+from chakram.trace.host_node_ids import STEP, host_id
 
 _SHOWN = 8
 _BY_NODES = "use --nodes FIRST..LAST to cut by node ids"

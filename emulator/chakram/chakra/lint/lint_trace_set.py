@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.lint.replay_blockers import check_across_ranks, check_trace_set
 from chakram.chakra.lint.rule_table import RULES, Severity
 from chakram.chakra.lint.traffic_warnings import warnings_of
 from chakram.chakra.read.reader import settle

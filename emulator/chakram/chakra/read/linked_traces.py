@@ -334,7 +334,7 @@ def _recorded_splits(
 ) -> Splits | None:
     """Return the splits that the ``record_param_comms`` of an all-to-all states."""
     from chakram.chakra.read.pytorch.communication_nodes import from_record, kind_of
-    from chakram.chakra.read.pytorch.host import host_node
+    from chakram.chakra.read.pytorch.host_trace_nodes import host_node
 
     names = (each for each in values or () if isinstance(each, str))
     if CollectiveOp.ALL_TO_ALL not in map(kind_of, names):

@@ -21,6 +21,7 @@ from chakram.chakra.et_codec import (
     strip_type_prefix,
 )
 from chakram.chakra.read.eras import FirstRecord, classify_first_record
+from chakram.chakra.read.fast_node_reader import PlainNodes
 from chakram.chakra.read.groups import (
     ALL_RANKS_NAMES,
     GROUPS_ATTRIBUTE,
@@ -33,7 +34,6 @@ from chakram.chakra.read.groups import (
 )
 from chakram.chakra.read.kernel_order import Kernel, kernel_order
 from chakram.chakra.read.node_meaning import COLLECTIVE_OPS, NodeReader
-from chakram.chakra.read.plain_nodes import PlainNodes
 from chakram.chakra.read.producers import (
     Producer,
     check_unit_of_sizes,

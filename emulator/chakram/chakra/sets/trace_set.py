@@ -20,8 +20,8 @@ from chakram.chakra.read.reader import (
 )
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.find_files import FoundSet, find_trace_set
+from chakram.chakra.sets.parallel_reading import read_elsewhere
 from chakram.chakra.sets.profiles import Profiles, open_rank
-from chakram.chakra.sets.read_elsewhere import read_elsewhere
 from chakram.chakra.trace_warning import TraceWarning, WarningKind
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.foundation.bounded_reading import read_bounded, read_stream_bounded

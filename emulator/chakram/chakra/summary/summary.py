@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from chakram.chakra.summary.distribution import Distribution, distribution
-from chakram.chakra.summary.kernels import KernelClass, kernel_class
+from chakram.chakra.summary.kernel_classes import KernelClass, kernel_class
 from chakram.chakra.summary.sizes import SizeBin, size_bins
 from chakram.chakra.summary.traffic import (
     LargestPairs,

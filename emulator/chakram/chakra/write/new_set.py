@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from chakram.chakra.write.new_file import new_file
+from chakram.chakra.write.atomic_file import new_file
 from chakram.foundation.errors import OutputExists
-from chakram.foundation.explained_writes import explained_writes
+from chakram.foundation.write_errors import explained_writes
 
 if TYPE_CHECKING:
     import gzip

@@ -68,7 +68,7 @@ def show_outcome(
 
 def _write_report(directory: Path) -> tuple[Path, Verdict | None]:
     """Write the HTML report of a run. Return its path, and the tested causes."""
-    from chakram.diagnosis.verified import BUDGET_S
+    from chakram.diagnosis.verified_causes import BUDGET_S
     from chakram.report.run.page import page_and_causes
     from chakram.run_directory.reader import open_run
 
@@ -122,8 +122,8 @@ def print_results(
     verdict: Verdict | None = None,
 ) -> None:
     """Print the result table of a run, and the conclusion in words."""
-    from chakram.analysis.run_answer import answer_lines
     from chakram.analysis.run_causes import injected_faults, quick_why
+    from chakram.analysis.run_conclusion import answer_lines
     from chakram.summary.run_summary import COMPLETE
 
     print_table(summary, wide=wide)

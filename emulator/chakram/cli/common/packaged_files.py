@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from chakram.chakra.write.new_file import new_file, refuse_existing
+from chakram.chakra.write.atomic_file import new_file, refuse_existing
 
 
 def packaged(path: str) -> Path:

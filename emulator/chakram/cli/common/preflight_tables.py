@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from rich.text import Text
 
-from chakram.cli.common.console_styles import Console, Table
+from chakram.cli.common.escaping_console import Console, Table
 from chakram.foundation.units import format_rate
 from chakram.preflight.report import (
     CHECKS,

@@ -20,7 +20,7 @@ from chakram.foundation.text_escaping import plain
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from chakram.cli.common.console_styles import Console
+    from chakram.cli.common.escaping_console import Console
     from chakram.config.experiment import Experiment
     from chakram.execution.request import RunRequest
     from chakram.summary.collectives_in_flight import CollectivesInFlight
@@ -94,7 +94,7 @@ class ProgressReporter:
     def __post_init__(self) -> None:
         # Rich takes 13 ms to import, and plain lines do not need it.
         if self.console is None and sys.stderr.isatty():
-            from chakram.cli.common.console_styles import Console
+            from chakram.cli.common.escaping_console import Console
 
             self.console = Console(file=sys.stderr)
         if self.console is not None and self.console.is_terminal and not self.quiet:

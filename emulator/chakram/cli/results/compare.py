@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chakram.cli.common import options
-from chakram.cli.common.arrow_import import import_arrow_only
+from chakram.cli.common.fast_arrow_import import import_arrow_only
 
 if TYPE_CHECKING:
     from chakram.analysis.comparison import Comparison, Difference, Times

@@ -70,7 +70,7 @@ def _notes(results: RunResults) -> list[str]:
 
 def _refuse(out: Path, names: Iterable[str], *, force: bool) -> None:
     """Refuse to write files if one of them exists, unless *force* is set."""
-    from chakram.chakra.write.new_file import refuse_existing
+    from chakram.chakra.write.atomic_file import refuse_existing
 
     for name in names:
         refuse_existing(out / name, force=force)
@@ -86,7 +86,7 @@ def _write(
     also: Sequence[Path] = (),
 ) -> None:
     """Write files into a folder, and report them together with the files in *also*."""
-    from chakram.chakra.write.new_file import new_file
+    from chakram.chakra.write.atomic_file import new_file
 
     _refuse(out, files, force=force)
     for name, data in files.items():

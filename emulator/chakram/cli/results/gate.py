@@ -10,7 +10,7 @@ import typer
 
 from chakram.cli.common.options import Json, print_json
 from chakram.foundation.errors import EnvironmentProblem, GateFailed, InputError
-from chakram.foundation.explained_writes import explained_writes
+from chakram.foundation.write_errors import explained_writes
 
 if TYPE_CHECKING:
     from chakram.analysis.gate import Faults, Verdict
@@ -79,8 +79,8 @@ def gate(
 
 def _faults(run: Path) -> Faults:
     """Return the confirmed faults of a run, as ``chakram why`` finds them."""
-    from chakram.analysis.run_answer import generator_doubt
     from chakram.analysis.run_causes import why_of
+    from chakram.analysis.run_conclusion import generator_doubt
     from chakram.diagnosis.verification import verify
     from chakram.run_directory.reader import open_run
 

@@ -47,10 +47,10 @@ def report(
 
     The report is one self-contained file.
     """
-    from chakram.chakra.write.new_file import new_file, refuse_existing
-    from chakram.diagnosis.verified import BUDGET_S
+    from chakram.chakra.write.atomic_file import new_file, refuse_existing
+    from chakram.diagnosis.verified_causes import BUDGET_S
     from chakram.run_directory.reader import open_run, runs_in
-    from chakram.sweep.suite_file import is_sweep
+    from chakram.sweep.sweep_marker import is_sweep
 
     sweeps = [each for each in directories if is_sweep(each)]
     if not sweeps:
@@ -103,7 +103,7 @@ def timeline(
     as_json: Json = False,
 ) -> None:
     """Write a timeline of a run for ui.perfetto.dev."""
-    from chakram.chakra.write.new_file import new_file
+    from chakram.chakra.write.atomic_file import new_file
     from chakram.report.perfetto_timeline import write_timeline
     from chakram.report.run.data import RunData
     from chakram.run_directory.reader import open_run

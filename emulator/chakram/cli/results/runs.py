@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.common.arrow_import import import_arrow_only
+from chakram.cli.common.fast_arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, print_json
 
 if TYPE_CHECKING:

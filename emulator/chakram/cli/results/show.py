@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from chakram.cli.common.arrow_import import import_arrow_only
+from chakram.cli.common.fast_arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, Wide, print_json
 from chakram.cli.common.outcome import print_results
 from chakram.cli.preflight import show_preflight

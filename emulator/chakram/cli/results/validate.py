@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from chakram.cli.common.arrow_import import import_arrow_only
+from chakram.cli.common.fast_arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, RunPath, print_json
 from chakram.foundation.errors import InputError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chakram.cli.common.arrow_import import import_arrow_only
+from chakram.cli.common.fast_arrow_import import import_arrow_only
 from chakram.cli.common.options import Json, RunPath, print_json, say
 from chakram.foundation.errors import InputError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from chakram.analysis.cause_ranking import Finding, Verdict
-    from chakram.analysis.charged_causes import Why
+    from chakram.analysis.lost_time_causes import Why
     from chakram.run_directory.reader import RunResults
 
 
@@ -70,8 +70,8 @@ def why(
 ) -> None:
     """Explain where a run lost time: causes, links and ranks."""
     import_arrow_only()
-    from chakram.analysis.run_answer import generator_doubt, generator_remedy
     from chakram.analysis.run_causes import why_difference, why_document
+    from chakram.analysis.run_conclusion import generator_doubt, generator_remedy
     from chakram.run_directory.reader import open_run
 
     if other is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
 from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace import loading
 from chakram.foundation.errors import ConfigError
@@ -106,9 +106,9 @@ def to_messages(
 
     Collectives are lowered to messages.
     """
-    from chakram.chakra.lint.problems import require_replayable
+    from chakram.chakra.lint.replay_blockers import require_replayable
+    from chakram.chakra.write.atomic_file import new_file, refuse_existing
     from chakram.chakra.write.message_list import p2p_csv
-    from chakram.chakra.write.new_file import new_file, refuse_existing
 
     refuse_existing(out, force=force)
     algorithms = dict(_algorithms(algorithm or ()))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
 from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace import loading
 from chakram.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chakram.chakra.cut.cut_set import WrittenCut
+    from chakram.chakra.cut.cut_writer import WrittenCut
 
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
@@ -70,7 +70,7 @@ def cut(
     The options that select the part can be combined.
     """
     from chakram.chakra.cut.cut import CutOptions
-    from chakram.chakra.cut.cut_set import write_cut
+    from chakram.chakra.cut.cut_writer import write_cut
 
     options = CutOptions(
         iteration=iteration,
@@ -111,7 +111,7 @@ def cut(
 
 def _print_table(written: WrittenCut) -> None:
 
-    from chakram.cli.common.console_styles import Console, Table
+    from chakram.cli.common.escaping_console import Console, Table
 
     names = ("rank", "was", "nodes before", "nodes", "collectives", "messages", "joins")
     table = Table(box=None)

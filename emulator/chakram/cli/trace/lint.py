@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
 from chakram.cli.common.options import Json, ReadingDask, ReadingJobs, print_json
 from chakram.cli.trace.loading import Reading, TracePath
 from chakram.console.number_format import counted_text

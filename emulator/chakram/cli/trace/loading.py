@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from rich.progress import Progress
 
-from chakram.cli.common.console_styles import Console
+from chakram.cli.common.escaping_console import Console
 from chakram.foundation.errors import ConfigError
 
 if TYPE_CHECKING:

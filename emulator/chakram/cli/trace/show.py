@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.common.option_groups import with_options
+from chakram.cli.common.dataclass_options import with_options
 from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace import loading
 
@@ -66,7 +66,7 @@ def _write_page(
     *,
     force: bool,
 ) -> None:
-    from chakram.chakra.write.new_file import new_file
+    from chakram.chakra.write.atomic_file import new_file
     from chakram.report.trace.page import trace_page
 
     page = trace_page(traces, summary, bytes_per_element=bytes_per_element)

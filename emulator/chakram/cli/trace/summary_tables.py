@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from chakram.cli.common.console_styles import Console
-from chakram.cli.common.console_styles import Table as ConsoleTable
+from chakram.cli.common.escaping_console import Console
+from chakram.cli.common.escaping_console import Table as ConsoleTable
 from chakram.cli.trace.loading import warning_lines
 from chakram.foundation.units import about_size
 from chakram.report.trace import tables as trace_tables

@@ -16,9 +16,9 @@ import typer
 from rich.progress import Progress
 from typer.core import TyperGroup
 
-from chakram.cli.common.console_styles import Console, Table
-from chakram.cli.common.examples import examples_text
-from chakram.cli.common.option_groups import declare_parameters
+from chakram.cli.common.dataclass_options import declare_parameters
+from chakram.cli.common.escaping_console import Console, Table
+from chakram.cli.common.help_examples import examples_text
 from chakram.cli.common.options import Json, print_json
 from chakram.cli.trace.loading import Force
 

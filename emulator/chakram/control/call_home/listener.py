@@ -13,22 +13,22 @@ from weakref import WeakSet
 
 import chakram
 from chakram.control.call_home.frames import read_frame, write_frame
-from chakram.control.call_home.run_authority import RunAuthority, agent_name
-from chakram.control.clock import PingTimes
-from chakram.control.error_details import error_message
-from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
-from chakram.control.splice import (
+from chakram.control.call_home.run_certificate_authority import RunAuthority, agent_name
+from chakram.control.clock_pings import PingTimes
+from chakram.control.connection_eviction import MOST_WAITING
+from chakram.control.connection_relay import (
     CHUNK_BYTES,
     Streams,
     close,
     keep_alive,
     splice,
 )
+from chakram.control.error_details import error_message
+from chakram.control.protobuf_messages import PROTOCOL_VERSION, pb
 from chakram.control.tls_acceptor import TlsAcceptor, Visit
-from chakram.control.waiting_room import MOST_WAITING
 from chakram.foundation.errors import AgentError, ChakramError, EnvironmentProblem
 from chakram.foundation.ip_addresses import socket_text
-from chakram.foundation.open_files import allow_descriptors
+from chakram.foundation.open_file_limit import allow_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

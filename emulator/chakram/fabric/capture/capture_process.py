@@ -34,7 +34,7 @@ from chakram.fabric.modeled_switch.packet_ring import (
     PacketRing,
 )
 from chakram.foundation.errors import ChakramError, FabricError, PrivilegeError
-from chakram.foundation.explained_writes import explained_writes
+from chakram.foundation.write_errors import explained_writes
 
 SNAP_BYTES = 1 << 18
 """Upper bound on frame lengths. Readers of capture files reject longer records."""

@@ -26,8 +26,8 @@ from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import IPV4, IPV6
 from chakram.foundation.units import format_rate
 from chakram.plan.port_plan import PortPlan
+from chakram.settings.field_types import FilePath, Model
 from chakram.settings.located_errors import Location, Mistake
-from chakram.settings.quantities import FilePath, Model
 from chakram.summary.run_summary import SIMULATE
 from chakram.switch.ecmp import DrawnPaths, EcmpHash
 from chakram.switch.faults import FaultKind, LinkFault

@@ -40,11 +40,11 @@ from chakram.fabric.fabric_types.telemetry_settings import TelemetrySettings
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS, TopologySettings
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import family_of, is_loopback
-from chakram.plan.bound_queue_pairs import VERBS
+from chakram.plan.nic_queue_pairs import VERBS
 from chakram.plan.port_plan import PortPlan
 from chakram.settings.addresses import Prefix, prefix
+from chakram.settings.field_types import problem, resolved_path
 from chakram.settings.located_errors import Location, Mistake
-from chakram.settings.quantities import problem, resolved_path
 from chakram.switch.ecmp import DrawnPaths, EcmpHash
 from chakram.switch.ecmp_hashes import CrcPaths, Ns3Paths
 

@@ -11,8 +11,7 @@ from pydantic import Field
 from chakram.fabric.fabric_types.base import ROCE_UDP_PORT, TlsSettings
 from chakram.fabric.fabric_types.topology_settings import MAX_HOSTS
 from chakram.settings.addresses import AgentAddress, InterfaceAddress, Login, Prefix
-from chakram.settings.located_errors import Location, Mistake
-from chakram.settings.quantities import (
+from chakram.settings.field_types import (
     BASE_DIRECTORY,
     FilePath,
     Model,
@@ -21,6 +20,7 @@ from chakram.settings.quantities import (
     Rate,
     Whole,
 )
+from chakram.settings.located_errors import Location, Mistake
 from chakram.settings.yaml_document import LIST_FACTOR, read_model
 
 

@@ -19,8 +19,7 @@ from pydantic import (
 from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import ConfigError
 from chakram.settings.declared_sections import field_values, section_of
-from chakram.settings.located_errors import Mistake
-from chakram.settings.quantities import (
+from chakram.settings.field_types import (
     Model,
     Number,
     Rate,
@@ -30,15 +29,16 @@ from chakram.settings.quantities import (
     problem,
     resolved_path,
 )
+from chakram.settings.located_errors import Mistake
 from chakram.switch.profiles import Profile
-from chakram.switch.sonic import (
+from chakram.switch.sonic_config import (
     CONFIG_DB,
     checked_tables,
     parse_config_db,
     port_names,
 )
-from chakram.topology.common_topologies import LinkKind
 from chakram.topology.topology import EcnThresholds
+from chakram.topology.topology_helpers import LinkKind
 
 if TYPE_CHECKING:
     from chakram.topology.topology import Link, Topology

@@ -30,10 +30,10 @@ from chakram.foundation.socket_folder import socket_folder
 from chakram.foundation.units import format_rate
 from chakram.plan.port_plan import PortPlan
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE
-from chakram.settings.quantities import Rate, Whole
+from chakram.settings.field_types import Rate, Whole
 from chakram.topology.addressing import loopback_addresses
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import single_switch
 
 
 class LoopbackFabric(LocalFabric):

@@ -32,8 +32,8 @@ from chakram.fabric.fabric_types.topology_settings import TopologySettings
 from chakram.foundation.errors import FabricError
 from chakram.foundation.ip_addresses import IPV4
 from chakram.plan.port_plan import HEARS_PAUSES, PortPlan
+from chakram.settings.field_types import Name, Whole
 from chakram.settings.located_errors import Location, Mistake
-from chakram.settings.quantities import Name, Whole
 from chakram.switch.ecmp import KernelPaths
 from chakram.switch.faults import FAULT_KINDS, FaultKind
 from chakram.topology.addressing import (

@@ -12,14 +12,14 @@ from chakram.foundation.bounded_reading import read_bounded
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.ip_addresses import is_loopback
 from chakram.settings.addresses import ListenAddress
-from chakram.settings.located_errors import Location, Mistake
-from chakram.settings.quantities import (
+from chakram.settings.field_types import (
     FilePath,
     Model,
     Name,
     Time,
     resolved_path,
 )
+from chakram.settings.located_errors import Location, Mistake
 from chakram.telemetry.mapping import BUILT_IN, TelemetryMapping, read_mapping
 from chakram.telemetry.targets import (
     Credentials,

@@ -13,15 +13,14 @@ from pydantic import Field
 
 from chakram.fabric.fabric_types.link_settings import DEFAULT_QUEUE_BYTES, LinksSettings
 from chakram.foundation.errors import ConfigError
+from chakram.settings.field_types import Model, Name, Rate, Time, Whole
 from chakram.settings.located_errors import Mistake
-from chakram.settings.quantities import Model, Name, Rate, Time, Whole
-from chakram.topology.common_topologies import (
-    LinkNamer,
-    host_names,
-    single_switch,
-    switch_names,
+from chakram.topology.topology import (
+    Link,
+    Topology,
+    check_topology,
 )
-from chakram.topology.multi_tier_topologies import (
+from chakram.topology.topology_builders import (
     fat_tree,
     forwarding_nodes,
     fully_connected_pairs,
@@ -29,10 +28,11 @@ from chakram.topology.multi_tier_topologies import (
     rails,
     torus_pairs,
 )
-from chakram.topology.topology import (
-    Link,
-    Topology,
-    check_topology,
+from chakram.topology.topology_helpers import (
+    LinkNamer,
+    host_names,
+    single_switch,
+    switch_names,
 )
 
 MAX_SWITCH_HOSTS = 65_536

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Network, IPv6Network, ip_interface
 
-from chakram.fabric.inventory.host_port import HostPort
+from chakram.fabric.inventory.reported_interfaces import HostPort
 from chakram.foundation.errors import ConfigError
 from chakram.foundation.units import format_rate
 

@@ -23,7 +23,6 @@ from chakram.fabric.core_assignment import forwarding_cores
 from chakram.fabric.labs.built_lab import BuiltLab, Port
 from chakram.fabric.labs.enter_namespace import require_ipv6, run_in_namespace
 from chakram.fabric.labs.lab_spec import LabSpec
-from chakram.fabric.labs.link_requests import Request, new_bridge, new_veth
 from chakram.fabric.labs.namespaces import (
     Namespace,
     Sysctl,
@@ -35,7 +34,8 @@ from chakram.fabric.labs.namespaces import (
     write_settings,
 )
 from chakram.fabric.labs.netlink import ask
-from chakram.fabric.labs.network_requests import (
+from chakram.fabric.labs.netlink_requests import Request, new_bridge, new_veth
+from chakram.fabric.labs.node_configuration import (
     BRIDGE_INDEX,
     FIRST_INDEX,
     NetworkRequests,

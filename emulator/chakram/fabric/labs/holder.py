@@ -70,7 +70,7 @@ from chakram.foundation.errors import ChakramError, FabricError
 if TYPE_CHECKING:
     from chakram.fabric.labs.built_lab import BuiltLab
     from chakram.fabric.labs.kernel_faults import KernelFaults
-    from chakram.fabric.labs.lab_switch import LabSwitch
+    from chakram.fabric.labs.switch_control import LabSwitch
 
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int, started: int | None) ->
     try:
         lab, state = _build(spec, directory, holder, rootless=rootless)
         if spec.forwarding == "model":
-            from chakram.fabric.labs.lab_switch import LabSwitch
+            from chakram.fabric.labs.switch_control import LabSwitch
 
             (namespace,) = (lab.namespaces[each.name] for each in state.switches)
             log_path = directory / _LOG_NAME

@@ -25,8 +25,8 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 from chakram.fabric.labs.built_lab import BuiltLab
 from chakram.fabric.labs.lab_spec import LabSpec
-from chakram.fabric.labs.link_requests import Request, create, remove_queue
-from chakram.fabric.labs.network_requests import NetworkRequests
+from chakram.fabric.labs.netlink_requests import Request, create, remove_queue
+from chakram.fabric.labs.node_configuration import NetworkRequests
 from chakram.fabric.labs.shaping import ARRIVAL_HANDLE, reshape, shape_end, unshape
 from chakram.foundation.errors import FabricError
 from chakram.switch.fault_schedule import FaultSchedule

@@ -17,8 +17,8 @@ from chakram.foundation.errors import ConfigError, FabricError
 from chakram.foundation.field_bounds import Declared, declared, declared_fields
 from chakram.foundation.ip_addresses import FAMILIES
 from chakram.switch.profiles import Profile
-from chakram.topology.common_topologies import switch_names
 from chakram.topology.topology import Topology, check_topology
+from chakram.topology.topology_helpers import switch_names
 
 LIFETIMES = ("run", "up")
 """``run``: the lab ends with the process that started it. ``up``: the lab lasts until

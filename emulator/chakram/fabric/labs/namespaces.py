@@ -16,11 +16,11 @@ from pathlib import Path
 
 from chakram.fabric.core_assignment import core_mask
 from chakram.fabric.labs.enter_namespace import CLONE_NEWNET, unshare
-from chakram.fabric.labs.link_requests import set_link
 from chakram.fabric.labs.netlink import NetlinkSocket
+from chakram.fabric.labs.netlink_requests import set_link
 from chakram.foundation.errors import FabricError, PrivilegeError
 from chakram.foundation.ip_addresses import IPV4, IPV6
-from chakram.foundation.open_files import allow_descriptors
+from chakram.foundation.open_file_limit import allow_descriptors
 from chakram.switch.kernel_hash import hash_seed
 
 LOOPBACK_INDEX = 1

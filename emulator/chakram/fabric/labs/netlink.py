@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from chakram.fabric.labs.link_requests import Request
+from chakram.fabric.labs.netlink_requests import Request
 from chakram.foundation.errors import FabricError, PrivilegeError
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
 from chakram.fabric.labs.built_lab import BuiltLab
 from chakram.fabric.labs.link_counters import LinkCounters
-from chakram.fabric.labs.link_requests import Request, create, remove_queue
 from chakram.fabric.labs.netlink import ask
+from chakram.fabric.labs.netlink_requests import Request, create, remove_queue
 from chakram.topology.topology import (
     BUCKET_NS,
     HOST_BUCKET_NS,

@@ -1,3 +1,3 @@
-from chakram.fabric.modeled_switch.frames import SocketFrames
+from chakram.fabric.modeled_switch.frame_io import SocketFrames
 
 class RingFrames(SocketFrames): ...

@@ -12,14 +12,14 @@ from libc.errno cimport EAGAIN, EINTR, ENOBUFS, errno
 from libc.stdint cimport uint16_t, uint32_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from chakram.fabric.modeled_switch.frames cimport SocketFrames
+from chakram.fabric.modeled_switch.frame_io cimport SocketFrames
 
 import mmap
 import socket
 import struct
 
-from chakram.fabric.modeled_switch.frames import BATCH as _BATCH_OF_ALL
-from chakram.fabric.modeled_switch.frames import Frames, receiving_socket, sending_socket
+from chakram.fabric.modeled_switch.frame_io import BATCH as _BATCH_OF_ALL
+from chakram.fabric.modeled_switch.frame_io import Frames, receiving_socket, sending_socket
 
 cdef extern from "sys/socket.h" nogil:
     """

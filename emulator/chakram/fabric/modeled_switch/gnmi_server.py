@@ -29,7 +29,7 @@ from chakram.fabric.labs.holder_protocol import ask_holder, encode_error
 from chakram.fabric.labs.link_counters import COUNTERS_REQUEST
 from chakram.fabric.process_control import die_with_parent
 from chakram.foundation.errors import ChakramError, FabricError
-from chakram.switch.counters import description_tree, switch_tree
+from chakram.switch.telemetry_counters import description_tree, switch_tree
 from chakram.telemetry.gnmi_messages import (
     decode_path,
     encode_path,

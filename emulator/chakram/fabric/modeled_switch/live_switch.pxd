@@ -2,7 +2,7 @@
 
 cimport cython
 
-from chakram.fabric.modeled_switch.frames cimport Frames
+from chakram.fabric.modeled_switch.frame_io cimport Frames
 from chakram.predict.simulator.event_queue cimport Events
 from chakram.predict.simulator.switch_links cimport Wires
 from chakram.switch.keyed_random cimport Attempts

@@ -23,7 +23,7 @@ from ipaddress import ip_address
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from chakram.fabric.modeled_switch.frames import BATCH
+from chakram.fabric.modeled_switch.frame_io import BATCH
 from chakram.predict.simulator.event_queue import NO_EVENT
 from chakram.predict.simulator.switch_links import KIND_BITS, Wires
 from chakram.switch.ecmp import Flow
@@ -54,7 +54,7 @@ from chakram.switch.pause_frames import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.fabric.modeled_switch.frames import Frames
+    from chakram.fabric.modeled_switch.frame_io import Frames
     from chakram.predict.simulator.switch_fabric import SwitchFabric
     from chakram.switch.ecmp import EcmpHash
     from chakram.switch.faults import LinkFault

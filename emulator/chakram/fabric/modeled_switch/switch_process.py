@@ -27,15 +27,15 @@ from chakram.fabric.labs import link_counters as counters
 from chakram.fabric.labs.enter_namespace import enter_namespace
 from chakram.fabric.labs.holder_protocol import encode_error, receive_line
 from chakram.fabric.labs.lab_spec import LabSpec, decode_spec
-from chakram.fabric.modeled_switch.frames import SocketFrames, open_frames
+from chakram.fabric.modeled_switch.frame_io import SocketFrames, open_frames
 from chakram.fabric.modeled_switch.live_switch import LiveSwitch
 from chakram.fabric.process_control import die_with_parent
 from chakram.foundation.errors import ChakramError
 from chakram.predict.simulator.samples import LinkSampler
 from chakram.predict.simulator.switch_fabric import SwitchFabric
-from chakram.switch.counters import UP, drops
 from chakram.switch.ecmp import KernelPaths
 from chakram.switch.faults import LinkFault
+from chakram.switch.telemetry_counters import UP, drops
 from chakram.topology.addressing import plan_addresses
 from chakram.topology.topology import Topology
 

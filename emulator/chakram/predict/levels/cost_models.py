@@ -23,7 +23,7 @@ ASTRA-sim's hosts are its *system layer*:
   ring, the n-th receive is posted with the n-th send. This receive matches the n-th
   message to arrive, even if messages overtook each other on different paths.
 
-ASTRA-sim over ns-3 has the same hosts. ``chakram.predict.levels.packet_messages``
+ASTRA-sim over ns-3 has the same hosts. ``chakram.predict.levels.ns3_packet_level``
 models its network.
 
 Source: code and measurements of ASTRA-sim 518bd51, analytical network e8c5119.

@@ -11,7 +11,8 @@ A message that only its shares wait for is counted as soon as its arrival time i
 (``_count_arrival``). Only the last such arrival of a share has an event.
 
 ``Traffic`` manages the shares and the events. Its subclasses model the network between
-hosts: ``chakram.predict.levels.messages`` and ``chakram.predict.levels.flows``.
+hosts: ``chakram.predict.levels.message_level`` and
+``chakram.predict.levels.flow_level``.
 
 Rows of numbers are stored in one array per kind of row, so that compiled code creates
 no Python integers. A message in flight takes about 60 bytes.

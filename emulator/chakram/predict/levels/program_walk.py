@@ -21,10 +21,10 @@ from chakram.predict.simulator.event_queue import Events
 from chakram.program.columns import COMPUTE
 from chakram.records.row_layout import IterationRow, RecordRows, ShareRow
 from chakram.replay.compute_streams import ComputeStreams
-from chakram.replay.policies import preferences
 from chakram.replay.program_tables import ProgramTables
 from chakram.replay.rank_progress import Activity
 from chakram.replay.readiness import NOTHING, Readiness
+from chakram.replay.ready_queue_policies import preferences
 
 if TYPE_CHECKING:
     from chakram.plan.plan import RankPlan, RunSettings

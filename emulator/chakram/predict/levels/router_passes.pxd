@@ -2,7 +2,7 @@
 
 cimport cython
 
-from chakram.predict.levels.messages cimport MessageLevel
+from chakram.predict.levels.message_level cimport MessageLevel
 from chakram.predict.levels.pending_messages cimport Traffic
 from chakram.predict.levels.record_streams cimport RecordStreams
 

@@ -25,7 +25,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from chakram.predict.levels import row_offsets
-from chakram.predict.levels.messages import MessageLevel
+from chakram.predict.levels.message_level import MessageLevel
 from chakram.predict.levels.pending_messages import Traffic
 from chakram.predict.levels.record_streams import MOST_TIMES, RecordStreams
 

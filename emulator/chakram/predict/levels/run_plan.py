@@ -18,7 +18,7 @@ from chakram.predict.levels.collective_messages import (
     message_columns,
     uneven_columns,
 )
-from chakram.predict.levels.messages import MessageLevel
+from chakram.predict.levels.message_level import MessageLevel
 from chakram.predict.levels.pending_messages import Traffic
 from chakram.predict.levels.program_walk import TIMER_BITS, RankWalk
 from chakram.predict.levels.row_offsets import grown

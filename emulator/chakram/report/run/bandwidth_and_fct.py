@@ -10,7 +10,7 @@ import numpy as np
 from chakram.console.number_format import MISSING
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report.blocks import Table, table
-from chakram.report.columns import cdf_points, percentiles
+from chakram.report.column_arithmetic import cdf_points, percentiles
 from chakram.report.figure_elements import WHOLE
 from chakram.report.page import NO_BANDWIDTHS, NO_FLOWS, Absent, Parts, Plot, section
 from chakram.report.plots import Curve, curves

@@ -21,7 +21,7 @@ from chakram.analysis.run_causes import why_of
 from chakram.collectives.ops import CollectiveOp
 from chakram.fabric.fabric_types import Fabric
 from chakram.foundation.errors import ChakramError, InputError
-from chakram.report.columns import spread, under_way
+from chakram.report.column_arithmetic import spread, under_way
 from chakram.report.run.flows import Flows, flows_of, whole_numbers
 from chakram.summary.bandwidth import bus_factor
 from chakram.summary.run_summary import SIMULATE, Measurements, Summary
@@ -29,7 +29,7 @@ from chakram.summary.run_summary import SIMULATE, Measurements, Summary
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from chakram.analysis.charged_causes import Why
+    from chakram.analysis.lost_time_causes import Why
     from chakram.diagnosis.early_end import EarlyEnd
     from chakram.fabric.fabric_types.base import FabricKind
     from chakram.records.run_records import CollectiveRecord

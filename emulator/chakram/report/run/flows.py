@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.report.columns import mixed_keys
+from chakram.report.column_arithmetic import mixed_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chakram.report.columns import mixed_keys, spread
+from chakram.report.column_arithmetic import mixed_keys, spread
 from chakram.report.run.data import TIME_BINS, RunData
 
 if TYPE_CHECKING:

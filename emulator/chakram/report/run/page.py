@@ -13,15 +13,15 @@ from bokeh.models import Range1d
 from chakram.analysis.run_causes import why_document
 from chakram.console.number_format import MISSING, counted_text
 from chakram.console.summary_document import summary_document
-from chakram.diagnosis.verified import Say, Verified
+from chakram.diagnosis.verified_causes import Say, Verified
 from chakram.foundation.units import about_size
 from chakram.report import page
 from chakram.report.blocks import facts, table
-from chakram.report.columns import percentiles
+from chakram.report.column_arithmetic import percentiles
 from chakram.report.run import bandwidth_and_fct, sections, traffic
-from chakram.report.run.answer import UNTESTED, answer
 from chakram.report.run.causes_and_faults import faults, why_section, with_faults
 from chakram.report.run.data import RunData
+from chakram.report.run.overview import UNTESTED, answer
 from chakram.report.run.rows import ReportRow, line_rates, report_rows
 from chakram.report.run.source_ports import source_ports
 from chakram.report.run.timeline import gantt

@@ -13,7 +13,7 @@ import numpy as np
 from chakram.collectives.ops import CollectiveOp
 from chakram.console.number_format import MISSING, percent_text
 from chakram.foundation.units import about_size, format_rate, format_time
-from chakram.report.columns import percentiles
+from chakram.report.column_arithmetic import percentiles
 from chakram.summary.bandwidth import bus_factor
 
 if TYPE_CHECKING:

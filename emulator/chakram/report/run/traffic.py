@@ -12,12 +12,12 @@ from chakram.console.number_format import MISSING
 from chakram.foundation.units import about_size, format_rate, format_time
 from chakram.report import plots
 from chakram.report.blocks import table
-from chakram.report.columns import joined_spans, percentiles
+from chakram.report.column_arithmetic import joined_spans, percentiles
 from chakram.report.page import NO_FLOWS, Absent, Observed, Parts, Plot, section
 from chakram.report.plots import heat_map
 from chakram.report.run.data import NicTraffic, RunData
 from chakram.report.run.queues import switch_blocks
-from chakram.run_directory.message_columns import paths_of_text
+from chakram.run_directory.added_flow_columns import paths_of_text
 from chakram.summary.bandwidth import jain_index
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from chakram.chakra.summary.kernels import KernelClass
+from chakram.chakra.summary.kernel_classes import KernelClass
 from chakram.chakra.summary.summary import (
     POINT_TO_POINT,
     GroupSummary,

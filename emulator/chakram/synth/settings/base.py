@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from chakram.settings.quantities import (
+from chakram.settings.field_types import (
     ByteRate,
     ComputeRate,
     FilePath,

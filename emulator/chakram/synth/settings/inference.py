@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from chakram.settings.quantities import Whole
+from chakram.settings.field_types import Whole
 from chakram.synth.models import ModelShape
 from chakram.synth.settings.base import (
     Count,

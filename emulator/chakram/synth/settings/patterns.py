@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from chakram.settings.quantities import FilePath, Model, Size, Time, Whole
+from chakram.settings.field_types import FilePath, Model, Size, Time, Whole
 from chakram.synth.settings.base import (
     MAX_MESSAGES,
     MAX_RANKS,

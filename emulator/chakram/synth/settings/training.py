@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from chakram.foundation.units import LARGEST_SIZE_BYTES, about_size
-from chakram.settings.quantities import Size, Time, Whole, ZeroableSize, problem
+from chakram.settings.field_types import Size, Time, Whole, ZeroableSize, problem
 from chakram.synth.grid import DIMENSIONS, RankGrid
 from chakram.synth.models import ModelShape
 from chakram.synth.settings.base import (

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.cut.bridge_nodes import bridge
 from chakram.chakra.cut.cut import Cut, CutOptions, Dropped
-from chakram.chakra.cut.cut_set import write_cut
+from chakram.chakra.cut.cut_writer import write_cut
+from chakram.chakra.cut.node_removal import bridge
 from chakram.chakra.et_codec import NodeType
-from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.lint.replay_blockers import check_across_ranks, check_trace_set
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.chakra.summary.traffic import measure_traffic
 from chakram.chakra.write.writer import write_trace_set

@@ -16,7 +16,7 @@ from chakram.chakra.lint.lint_trace_set import (
     LintReport,
     lint_trace_set,
 )
-from chakram.chakra.lint.problems import ProblemKind
+from chakram.chakra.lint.replay_blockers import ProblemKind
 from chakram.chakra.lint.rule_table import RULES, Severity
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.reader_options import CORRECTIONS, ReadOptions

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chakram.chakra.et_codec import NodeType
-from chakram.chakra.lint.problems import ProblemKind, check_trace_set
+from chakram.chakra.lint.replay_blockers import ProblemKind, check_trace_set
 from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.read.reader_options import CORRECTIONS, ReadOptions, merge_warnings
 from chakram.chakra.trace_warning import WarningKind

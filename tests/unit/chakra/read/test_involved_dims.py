@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.lint.replay_blockers import require_replayable
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import TraceSet, load_replicated, load_trace_set
 from chakram.collectives.ops import CollectiveOp

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chakram.chakra.et_codec import NodeType, encode_node
-from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.lint.replay_blockers import require_replayable
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.reader_options import ReadOptions
 from chakram.chakra.sets.trace_set import load_trace_set

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chakram.chakra.cut.cut import CutOptions
-from chakram.chakra.cut.cut_set import write_cut
+from chakram.chakra.cut.cut_writer import write_cut
 from chakram.chakra.et_codec import NodeType
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.chakra.write.astra_collective import ASTRA_KEYS, astra_collective

@@ -13,10 +13,10 @@ import yaml
 
 from chakram import simulate
 from chakram.analysis import run_causes
-from chakram.analysis.charged_causes import Cause
+from chakram.analysis.lost_time_causes import Cause
 from chakram.cli import main
 from tests.support import REPO_ROOT
-from tests.unit.cli.common.test_examples import found
+from tests.unit.cli.common.test_help_examples import found
 from tests.unit.cli.results.test_compare import experiment, simulated
 
 __all__ = ["experiment"]  # a fixture

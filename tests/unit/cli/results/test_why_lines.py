@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from chakram.analysis.cause_ranking import Finding, Saving, Suspect, Verdict
-from chakram.analysis.charged_causes import Why
+from chakram.analysis.lost_time_causes import Why
 from chakram.cli import main
 from chakram.cli.results.why import _fault_lines, _lines, _tested, _unlike
 from tests.made_runs import made_run

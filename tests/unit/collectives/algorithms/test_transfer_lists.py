@@ -22,7 +22,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import LocalTransfer, rank_schedule, transfer_bytes
 from chakram.control.program_codec import decode_listed, encode_listed
 from chakram.foundation.field_bounds import Fault
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import collective, make_plan, program
 from tests.plans import parse_plan, plan_bytes
 

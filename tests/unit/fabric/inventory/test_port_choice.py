@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from chakram.fabric.fabric_types.inventory_file import read_inventory
-from chakram.fabric.inventory.host_port import HostPort
 from chakram.fabric.inventory.port_choice import (
     FoundHost,
     PortChoice,
@@ -18,6 +17,7 @@ from chakram.fabric.inventory.port_choice import (
     choose_ports,
     inventory_text,
 )
+from chakram.fabric.inventory.reported_interfaces import HostPort
 from chakram.foundation.errors import ConfigError
 
 TEST_NET = ip_network("198.18.0.0/15")

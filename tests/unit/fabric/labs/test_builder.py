@@ -14,8 +14,8 @@ from chakram.fabric.labs.built_lab import BuiltLab
 from chakram.fabric.labs.lab_spec import MODEL_SWITCH, LabSpec
 from chakram.fabric.labs.namespaces import Namespace, Sysctl
 from chakram.foundation.errors import FabricError
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.unit.fabric.netlink_messages import (
     FakeNetlink,

@@ -31,7 +31,7 @@ from tests.unit.fabric.netlink_messages import (
 )
 
 if TYPE_CHECKING:
-    from chakram.fabric.labs.link_requests import Request
+    from chakram.fabric.labs.netlink_requests import Request
 
 INGRESS, ARRIVALS = 0xFFFFFFF1, 0xFFFF0000
 ROOT, CLASS = 0xFFFFFFFF, 0x10001

@@ -19,8 +19,8 @@ from chakram.fabric.labs.lab_spec import (
     encode_state,
 )
 from chakram.foundation.errors import ConfigError, FabricError
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 
 SPEC = LabSpec(

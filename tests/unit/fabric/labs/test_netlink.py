@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.fabric.labs.link_requests import Request
 from chakram.fabric.labs.netlink import NetlinkSocket, _refusal
+from chakram.fabric.labs.netlink_requests import Request
 from chakram.foundation.errors import FabricError, PrivilegeError
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from chakram.fabric.labs.lab_spec import HostState, LabState
 from chakram.fabric.labs.running_labs import check_lab, claimed, lab_differences
 from chakram.foundation.errors import FabricError
 from chakram.switch.profiles import Profile
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import EcnThresholds, Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 
 GBIT = 10**9

@@ -14,8 +14,8 @@ from chakram.switch.faults import LinkFault
 from chakram.switch.pause_frames import pause_frame, paused_classes
 from chakram.switch.profiles import Profile
 from chakram.switch.settings import WatchdogSettings
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import EcnThresholds
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.unit.fabric.live_frames import (
     ON_WIRE_NS,

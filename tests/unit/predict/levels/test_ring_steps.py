@@ -11,8 +11,8 @@ from chakram.collectives.algorithms import algorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.predict.levels.cost_models import Division
 from chakram.predict.levels.level_network import LevelNetwork
+from chakram.predict.levels.message_level import MessageLevel
 from chakram.predict.levels.message_times import WireTimes
-from chakram.predict.levels.messages import MessageLevel
 from tests.level_networks import ring, star
 from tests.support import fewer
 

@@ -12,12 +12,12 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import FabricError
 from chakram.predict.levels.cost_models import Division
 from chakram.predict.levels.level_network import LevelNetwork, network_of
+from chakram.predict.levels.message_level import MessageLevel
 from chakram.predict.levels.message_times import WireTimes
-from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.router_passes import RouterPasses
-from chakram.topology.common_topologies import LinkKind, single_switch
-from chakram.topology.multi_tier_topologies import fat_tree
 from chakram.topology.topology import Topology
+from chakram.topology.topology_builders import fat_tree
+from chakram.topology.topology_helpers import LinkKind, single_switch
 from tests.leaf_spines import clos
 from tests.level_networks import ring
 from tests.support import fewer

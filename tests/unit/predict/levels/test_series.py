@@ -9,8 +9,8 @@ import pytest
 from chakram.collectives.algorithms import algorithm
 from chakram.collectives.ops import CollectiveOp
 from chakram.predict.levels.cost_models import Division
+from chakram.predict.levels.message_level import MessageLevel
 from chakram.predict.levels.message_times import WireTimes
-from chakram.predict.levels.messages import MessageLevel
 from chakram.records.row_layout import FLOW_FIELDS
 from tests.level_networks import star
 

@@ -14,8 +14,8 @@ from chakram.predict.simulator.burst_size import (
     program_traffic,
 )
 from chakram.predict.simulator.run_plan import simulate_plan
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,

@@ -10,8 +10,8 @@ from chakram.collectives.groups import world_group
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.run_plan import SimulationResult, simulate_plan
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import EcnThresholds
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import (
     compute,
     flow_rows,

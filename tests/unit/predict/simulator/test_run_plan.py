@@ -15,9 +15,9 @@ from chakram.predict.simulator import burst_size
 from chakram.predict.simulator.run_plan import simulate_plan
 from chakram.records.row_layout import QUEUE_PAIR_FIELDS
 from chakram.switch.faults import LinkFault
-from chakram.topology.common_topologies import LinkKind, single_switch
-from chakram.topology.multi_tier_topologies import leaf_spine
 from chakram.topology.topology import EcnThresholds
+from chakram.topology.topology_builders import leaf_spine
+from chakram.topology.topology_helpers import LinkKind, single_switch
 from tests.made_plans import (
     collective,
     compute,

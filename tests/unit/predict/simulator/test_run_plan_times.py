@@ -13,8 +13,8 @@ from chakram.predict.topology_to_fabric_model import fabric_model
 from chakram.preparation.schedule_bounds import (
     bounds,
 )
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,

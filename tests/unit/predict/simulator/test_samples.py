@@ -24,7 +24,7 @@ from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.packet_outcomes import QUEUED
 from chakram.switch.packet_slots import SIZE as SIZE_FIELD
 from chakram.switch.profiles import Profile, Switching
-from chakram.topology.common_topologies import single_switch
+from chakram.topology.topology_helpers import single_switch
 from tests.made_plans import compute, make_plan, program, receive, send
 
 LINE = 10**10

@@ -17,8 +17,8 @@ from chakram.preparation.run_description import simulated_banners
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile, ProfileName, Switching
 from chakram.switch.settings import Balancing
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Link, PortRef, Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.made_plans import (
     collective,

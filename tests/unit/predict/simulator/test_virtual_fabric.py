@@ -22,8 +22,8 @@ from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
 from chakram.switch.ecmp import DrawnPaths
 from chakram.switch.profiles import Profile
-from chakram.topology.common_topologies import single_switch
 from chakram.topology.topology import Topology
+from chakram.topology.topology_helpers import single_switch
 from tests.leaf_spines import clos
 from tests.made_plans import collective, compute, make_plan, program, receive
 from tests.port_plans import endpoints_of

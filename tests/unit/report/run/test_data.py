@@ -13,7 +13,7 @@ import pytest
 from bokeh.models import Range1d
 
 from chakram.foundation.errors import InputError
-from chakram.records.clock_line import ClockLine
+from chakram.records.clock_conversion import ClockLine
 from chakram.records.row_layout import LINK_SAMPLE_FIELDS, PORT_FIELDS, RecordRows
 from chakram.report.page import Plot
 from chakram.report.run import data as module

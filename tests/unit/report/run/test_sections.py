@@ -19,9 +19,9 @@ from bokeh.models import (
     VBar,
 )
 
-from chakram.analysis.charged_causes import Cause, Why
 from chakram.analysis.critical_path import Operation, Part, Piece
 from chakram.analysis.critical_path import Path as CriticalPath
+from chakram.analysis.lost_time_causes import Cause, Why
 from chakram.report.page import Plot, Section
 from chakram.report.palette import ORANGE, RED
 from chakram.report.run import page as run_page

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from chakram.chakra.read.groups import even_ranks
-from chakram.chakra.read.pytorch.host import C10D, LABELS, HostNode
+from chakram.chakra.read.pytorch.host_trace_nodes import C10D, LABELS, HostNode
 from chakram.chakra.read.pytorch.tensor_values import (
     DTYPE_BYTES,
     Tensor,

@@ -7,7 +7,8 @@ while its caller waits. Across all threads, ids ascend in the order in which ope
 * Computation waits for the previous kernel of its stream and for everything the host
   has waited for. Without known kernels, the host counts as the only stream.
 * A transfer waits for the last earlier computation of each stream, and for everything
-  the host has waited for. ``chakram.program.ordering`` orders the transfers of a group.
+  the host has waited for. ``chakram.program.collective_order`` orders the transfers of
+  a group.
 * The host waits for a synchronous transfer immediately. It waits for an asynchronous
   one at its ``wait`` node, or at an idle gap in the profile.
 * With NCCL, such a wait stops only one GPU stream, and the host runs ahead. No trace
@@ -28,14 +29,14 @@ from typing import Any, Final
 
 from chakram.chakra.read.pytorch.communication_nodes import WAIT
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
-from chakram.chakra.read.pytorch.host import HostNode
+from chakram.chakra.read.pytorch.host_trace_nodes import HostNode
 from chakram.chakra.read.pytorch.kineto import Profile, Span
 from chakram.chakra.read.pytorch.tensor_values import check_size
 from chakram.collectives.ops import CollectiveOp
 from chakram.foundation.errors import TraceError
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.graph import TraceGraph
-from chakram.trace.host_nodes import MOST_ID, PART_SHIFT
+from chakram.trace.host_node_ids import MOST_ID, PART_SHIFT
 from chakram.trace.node import CPU_STREAM, NodeKind
 
 _ROUNDING_NS: Final = 1_000

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from chakram.chakra.read.groups import ALL_RANKS_NAMES, InitialGroup, normal_name
 from chakram.chakra.read.pytorch.communication_nodes import WAIT, Communication
-from chakram.chakra.read.pytorch.host import HostNode
+from chakram.chakra.read.pytorch.host_trace_nodes import HostNode
 from chakram.chakra.read.pytorch.kineto import Profile, Span
 from chakram.chakra.read.pytorch.unnamed_groups import (
     RankOperations,

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from chakram.chakra.read.groups import RECORD
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.chakra.read.kernel_order import NCCL_KERNEL
-from chakram.chakra.read.pytorch.host import C10D, LABELS
+from chakram.chakra.read.pytorch.host_trace_nodes import C10D, LABELS
 from chakram.foundation.errors import GarbageTrace, TraceError
 
 _OPERATION: Final = "cpu_op"

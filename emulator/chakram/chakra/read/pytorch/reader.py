@@ -22,7 +22,7 @@ from chakram.chakra.read.pytorch.communication_nodes import (
 )
 from chakram.chakra.read.pytorch.graph import HostGraph, Work
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
-from chakram.chakra.read.pytorch.host import (
+from chakram.chakra.read.pytorch.host_trace_nodes import (
     C10D,
     INIT,
     LABELS,
@@ -38,7 +38,7 @@ from chakram.chakra.read.pytorch.host_waits import (
 from chakram.chakra.read.rank_decoder import RankTrace
 from chakram.chakra.trace_warning import WarningKind, WarningLog
 from chakram.foundation.errors import ForeignProfile, TraceError, UnsupportedTrace
-from chakram.trace.host_nodes import STEP
+from chakram.trace.host_node_ids import STEP
 
 if TYPE_CHECKING:
     from chakram.chakra.read.pytorch.kineto import Profile

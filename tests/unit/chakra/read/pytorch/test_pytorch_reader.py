@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.chakra.read.pytorch.host import host_node
+from chakram.chakra.read.pytorch.host_trace_nodes import host_node
 from chakram.chakra.trace_warning import WarningKind
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.split_sizes import Splits

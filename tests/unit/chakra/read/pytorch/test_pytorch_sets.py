@@ -11,7 +11,7 @@ import pytest
 
 from chakram.chakra.et_codec import NodeType, encode_node
 from chakram.chakra.lint.lint_trace_set import lint_trace_set
-from chakram.chakra.lint.problems import (
+from chakram.chakra.lint.replay_blockers import (
     ProblemKind,
     check_trace_set,
     require_replayable,

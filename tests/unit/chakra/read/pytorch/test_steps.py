@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.chakra.cut.cut import CutOptions
-from chakram.chakra.cut.cut_set import write_cut
+from chakram.chakra.cut.cut_writer import write_cut
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.chakra.trace_warning import WarningKind
 from chakram.foundation.errors import ForeignProfile, TraceError
