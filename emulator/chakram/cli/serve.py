@@ -44,7 +44,7 @@ def serve(
         ),
     ] = None,
     role: Annotated[
-        str, typer.Option(help="Role of the user that --add-user adds: read or run.")
+        str, typer.Option(help="Role for --add-user: read or run.")
     ] = "run",
     cert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificate of the service.")
@@ -60,8 +60,7 @@ def serve(
         ),
     ] = None,
     parallel: Annotated[
-        int,
-        typer.Option(min=1, max=64, help="Maximum number of runs at the same time."),
+        int, typer.Option(min=1, max=64, help="Maximum number of parallel runs.")
     ] = 1,
     keep: Annotated[
         int, typer.Option(min=1, help="Number of finished runs to keep.")
@@ -90,7 +89,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Run the experiments of a team, with a queue, an API and web pages.
+    """Run the experiments of a team: a queue, an API, web pages.
 
     Experiments may use only the files in --resources. The service accepts users of this
     machine, users with a token, and clients with a certificate.

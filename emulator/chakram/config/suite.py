@@ -152,7 +152,7 @@ def load_suite(path: Path) -> Plan:
     Raises:
         ConfigError: If the suite or the experiment of a cell is invalid.
     """
-    keys = read_document(path).data
+    keys = read_document(path, hint=None).data
     if "jobs" in keys and "base" not in keys:
         raise ConfigError(
             str(path), "is an experiment", "write a suite with it as base"
