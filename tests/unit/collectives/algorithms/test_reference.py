@@ -82,7 +82,7 @@ def test_every_parameter_is_listed_with_its_default() -> None:
 
 
 def test_rules_of_auto_are_listed() -> None:
-    rows = table("What auto takes")
+    rows = table("What auto chooses")
     assert rows == [
         [
             op,
