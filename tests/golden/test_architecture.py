@@ -100,7 +100,7 @@ def test_the_layers_are_those_of_the_contract() -> None:
 
 def test_what_is_where_is_there() -> None:
     text = (REPO_ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    table = text.split("\n## Where is what\n")[1].split("\n## ")[0]
+    table = text.split("\n## Code by topic\n")[1].split("\n## ")[0]
     named = re.findall(r"`([\w./]+/[\w./]*)`", table)
     assert len(named) > 14
     roots = (REPO_ROOT, REPO_ROOT / "emulator" / "chakram")
