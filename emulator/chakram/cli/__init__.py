@@ -171,7 +171,7 @@ def _before_the_verb(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Execute the verb on a service (see `serve`). Must be the first "
+            help="Run the command on a service (see `serve`). This must be the first "
             "option.",
         ),
     ] = None,

@@ -36,7 +36,7 @@ def bug_report(
         str, typer.Option(metavar="FILE", help="File to write, or - to print only.")
     ] = "chakram-bug-report.txt",
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Write without asking.")
+        bool, typer.Option("--yes", "-y", help="Write the file without confirmation.")
     ] = False,
     force: Force = False,
     as_json: Json = False,

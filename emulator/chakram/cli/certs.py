@@ -20,7 +20,8 @@ def certs(
         Path | None,
         typer.Argument(
             metavar="[EXPERIMENT.yaml]",
-            help="Experiment; each host of its external fabric gets a certificate.",
+            help="Experiment file. Each host of its external fabric gets a "
+            "certificate.",
         ),
     ] = None,
     out: Annotated[
@@ -34,7 +35,7 @@ def certs(
         list[str] | None,
         typer.Option(
             metavar="NAME=ADDRESS[,ADDRESS]",
-            help="Name of an agent, and its addresses. Can be repeated.",
+            help="Name and addresses of an agent. Can be repeated.",
         ),
     ] = None,
     as_json: Json = False,

@@ -18,7 +18,7 @@ class Shell(StrEnum):
 
 def completion(
     context: typer.Context,
-    shell: Annotated[Shell, typer.Argument(help="Your shell.")],
+    shell: Annotated[Shell, typer.Argument(help="Shell that you use.")],
 ) -> None:
     """Print a script that completes commands in your shell."""
     from typer.completion import shell_complete

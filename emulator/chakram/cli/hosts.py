@@ -77,7 +77,7 @@ def find(
     ] = None,
     rdma: Annotated[
         bool,
-        typer.Option("--rdma", help="Use the RDMA device of each port that has one."),
+        typer.Option("--rdma", help="Use RDMA devices for the ports that have them."),
     ] = False,
     *,
     launching: Launching,

@@ -34,7 +34,8 @@ def init(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Copy all experiments and the examples of the documentation instead.",
+            help="Copy all experiments, and the examples in the documentation, to "
+            "this folder.",
         ),
     ] = None,
     force: Force = False,

@@ -41,7 +41,7 @@ Interference = Annotated[
     bool,
     typer.Option(
         "--interference",
-        help="Run every job alone and then all jobs together; report how much longer "
+        help="Run every job alone, then all jobs together. Report how much longer "
         "each job takes.",
     ),
 ]
@@ -49,7 +49,8 @@ Interference = Annotated[
 
 def interference(
     together: Annotated[
-        Path, typer.Argument(metavar="TOGETHER", help="Run directory of all jobs.")
+        Path,
+        typer.Argument(metavar="TOGETHER", help="Directory of the run with all jobs."),
     ],
     alone: Annotated[
         list[Path],

@@ -159,7 +159,7 @@ def kubernetes(
     experiment: Annotated[
         str,
         typer.Argument(
-            metavar="EXPERIMENT.yaml", help="Experiment file on the volume."
+            metavar="EXPERIMENT.yaml", help="Path of the experiment file on the volume."
         ),
     ],
     nodes: Annotated[int, typer.Option(min=1, max=65536, help="Number of nodes.")],

@@ -25,8 +25,8 @@ def preflight(
     lab: Annotated[
         str | None,
         typer.Option(
-            help="Use this running lab (see `fabric up`). If no such lab exists, the "
-            "name prefix for the lab the preflight creates."
+            help="Use this running lab (see `fabric up`). If no such lab exists, this "
+            "is the name prefix for the lab that the preflight creates."
         ),
     ] = None,
     hosts: options.Hosts = None,

@@ -27,8 +27,8 @@ def run(
     lab: Annotated[
         str | None,
         typer.Option(
-            help="Use this running lab (see `fabric up`). If no such lab exists, the "
-            "name prefix for the lab the run creates."
+            help="Use this running lab (see `fabric up`). If no such lab exists, this "
+            "is the name prefix for the lab that the run creates."
         ),
     ] = None,
     metrics: Annotated[

@@ -27,7 +27,9 @@ def serve(
     ] = Path("service"),
     resources: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Folder of files that experiments may name."),
+        typer.Option(
+            metavar="DIR", help="Folder with the files that experiments may use."
+        ),
     ] = Path("resources"),
     name: Annotated[
         list[str] | None,
@@ -47,7 +49,8 @@ def serve(
         str, typer.Option(help="Role for --add-user: read or run.")
     ] = "run",
     cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate of the service.")
+        Path | None,
+        typer.Option(metavar="FILE", help="TLS certificate of the service."),
     ] = None,
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Private key for --cert.")

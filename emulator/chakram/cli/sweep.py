@@ -37,13 +37,16 @@ def sweep(
     ] = 1,
     part: Annotated[
         str | None,
-        typer.Option("--shard", metavar="I/N", help="Run only part I of N."),
+        typer.Option(
+            "--shard", metavar="I/N", help="Run only the cells in part I of N."
+        ),
     ] = None,
     merge: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FOLDER",
-            help="Run nothing; merge the results in this folder. Can be repeated.",
+            help="Merge the results in this folder instead of running cells. Can be "
+            "repeated.",
         ),
     ] = None,
     dask: Annotated[
@@ -53,14 +56,14 @@ def sweep(
         ),
     ] = None,
     listed: Annotated[
-        bool, typer.Option("--list", help="Run nothing; list the cells.")
+        bool, typer.Option("--list", help="List the cells, and run nothing.")
     ] = False,
     *,
     launching: Launching,
     wide: options.Wide = False,
     as_json: options.Json = False,
 ) -> None:
-    """Run a parameter sweep; resumes an interrupted one.
+    """Run a parameter sweep, or resume an interrupted sweep.
 
     The exit code is 4 if a cell failed. Run the same command again to retry failed
     cells.

@@ -57,8 +57,7 @@ EndWithParent = Annotated[
     int,
     typer.Option(
         metavar="PID",
-        help="Interrupt the run when the process that started it ends; PID is the ID "
-        "of that process.",
+        help="Interrupt the run when its parent process PID ends.",
     ),
 ]
 PlanFile = Annotated[

@@ -26,7 +26,7 @@ _NUMBERS_WIDTH = 52
 def compare(
     first: Annotated[
         Path,
-        typer.Argument(metavar="A", help="Baseline: a directory or file, like B."),
+        typer.Argument(metavar="A", help="Baseline: the same kinds of input as B."),
     ],
     others: Annotated[
         list[Path],
@@ -34,11 +34,11 @@ def compare(
             metavar="B...",
             help="Run directories, folders of repeated runs, or files. Files are "
             "output of `run --json` or nccl-tests (text or JSON), an ASTRA-sim log, "
-            "an fct.txt file from ns-3, or PARAM's replayedCommsPerf files.",
+            "an fct.txt file from ns-3, or replayedCommsPerf files from PARAM.",
         ),
     ],
     every: Annotated[
-        bool, typer.Option("--all", help="Also list values that do not differ.")
+        bool, typer.Option("--all", help="List all compared values.")
     ] = False,
     wide: options.Wide = False,
     as_json: options.Json = False,

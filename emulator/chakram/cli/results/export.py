@@ -28,7 +28,7 @@ _Source = Annotated[
     Path,
     typer.Argument(
         metavar="RUN|EXPERIMENT",
-        help="Run directory, or experiment file. An experiment is simulated first.",
+        help="Run directory, or experiment file to simulate and export.",
     ),
 ]
 _Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")]

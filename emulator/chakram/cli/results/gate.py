@@ -20,7 +20,8 @@ def gate(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="Run directory, or a file with the output of --json."
+            metavar="RUN",
+            help="Run directory, or a file with the output of `show --json`.",
         ),
     ],
     rules: Annotated[Path, typer.Argument(metavar="RULES.yaml", help="Rules file.")],

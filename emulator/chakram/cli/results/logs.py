@@ -16,7 +16,8 @@ def logs(
         Path, typer.Argument(metavar="RUN", help="Run directory, e.g. runs/20260131...")
     ],
     host: Annotated[
-        str | None, typer.Argument(help="Host, or launcher. Default: all.")
+        str | None,
+        typer.Argument(help="Host or launcher. Default: all hosts and launchers."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -28,7 +28,7 @@ _Compress = Annotated[
     bool | None,
     typer.Option(
         "--gzip/--no-gzip",
-        help="Whether to compress the files. Default: like the input.",
+        help="Whether to compress the files. Default: as in the input.",
     ),
 ]
 _MAX_RANKS = 1024

@@ -68,9 +68,9 @@ Kineto = Annotated[
 UnnamedGroup = Annotated[
     list[str] | None,
     typer.Option(
-        help="Process group, by name or purpose, of operations that name none (such as "
-        "gloo's in PyTorch host traces). For one operation: all_reduce=dp. Can be "
-        "repeated."
+        help="Name or purpose of the process group for operations without a recorded "
+        "group, such as gloo operations in PyTorch host traces. For one operation: "
+        "all_reduce=dp. Can be repeated."
     ),
 ]
 Uncorrected = Annotated[
