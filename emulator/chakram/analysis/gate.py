@@ -146,7 +146,7 @@ def read_results(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict) or not str(document.get("schema")).startswith(
         "chakram.run/"
     ):
-        raise ResultsError(str(path), "is not the JSON of a run", hint)
+        raise ResultsError(str(path), "is not the JSON output of a run", hint)
     check_run_document(document, str(path))
     return document
 
@@ -257,7 +257,7 @@ def _without_fault(
         )
     found, reason = None, "its causes were not tested"
     if not path.is_dir():
-        reason = "causes can be tested in a run directory, but not in its JSON"
+        reason = "causes can be tested in a run directory, but not in its JSON output"
     elif faults is not None:
         found, untested = faults(path)
         reason = untested or reason

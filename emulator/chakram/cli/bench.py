@@ -407,7 +407,7 @@ def _tell_time(experiment: Experiment, test: BenchTest, iterations: int) -> None
     if time_ns > _LONG_NS:
         typer.echo(
             f"chakram: note: this takes at least {format_time(time_ns)} at the port "
-            "rate; faster: fewer iterations (-n), smaller sizes (-e) or "
+            "rate; to shorten it, use fewer iterations (-n), smaller sizes (-e) or "
             "--world simulate",
             err=True,
         )

@@ -126,7 +126,7 @@ def sweep(
 def _check_worlds(chosen: Sequence[CellRun], launch: LaunchOptions | None) -> None:
     """Refuse fabric runs on other systems than Linux, and --launch without them."""
     if any(run.world != "simulate" for run in chosen):
-        require_linux("chakram sweep of runs on a fabric")
+        require_linux("chakram sweep with world: run")
     elif launch is not None:
         raise ConfigError(
             f"--launch {launch.kind}",

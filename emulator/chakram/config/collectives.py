@@ -75,7 +75,7 @@ def _user_algorithm(
     if kind == "python" and CONFINED_TO in (info.context or {}):
         raise problem(
             "is Python code, which a service does not run for clients",
-            "use a built-in algorithm, or a file of MSCCL",
+            "use a built-in algorithm, or an MSCCL file",
         )
     if kind == "python":
         named = _FUNCTION.fullmatch(place)

@@ -135,7 +135,7 @@ def check_run_document(document: Mapping[str, Any], source: str) -> None:
 def _lacking(source: str, key: str) -> ResultsError:
     return ResultsError(
         source,
-        f"is not the JSON of a run: {key} is missing or invalid",
+        f"is not the JSON output of a run: {key} is missing or invalid",
         "print it again with `chakram show --json`",
     )
 

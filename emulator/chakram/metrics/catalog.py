@@ -128,7 +128,7 @@ _MESSAGE_SIZE = Label(
     name="message_size",
     values=len(MESSAGE_SIZES),
     help=(
-        "Upper limit on size S of nccl-tests: `1KiB`, `4KiB`, `16KiB` ... `1GiB`, "
+        "Upper limit on size S, as in nccl-tests: `1KiB`, `4KiB`, `16KiB` ... `1GiB`, "
         f"`{LARGER}`."
     ),
 )
@@ -236,7 +236,7 @@ _BUILD_METRICS = _scoped(
         "chakram_build_info",
         "Version of Chakram, and whether its hot modules are compiled; always 1.",
         _text("version", "Version of Chakram."),
-        _text("python", "Version of Python."),
+        _text("python", "Python version."),
         _text("compiled", "`true` if all hot modules are compiled."),
     ),
 )
@@ -300,7 +300,7 @@ _RUN_METRICS = (
     ),
     _counter(
         "chakram_collective_bus_bytes_total",
-        "Bytes of finished collectives times the busbw factor of nccl-tests. Its rate "
+        "Bytes of finished collectives times the nccl-tests busbw factor. Its rate "
         "over the rate of chakram_collective_busy_seconds_total is the bus bandwidth.",
         _COLLECTIVE,
         _MESSAGE_SIZE,
@@ -338,7 +338,7 @@ _RUN_METRICS = (
                 "bus_bytes",
                 (
                     "Bytes of a job's finished collectives and messages, times the "
-                    "busbw factor of nccl-tests."
+                    "nccl-tests busbw factor."
                 ),
             ),
             (

@@ -18,8 +18,8 @@ from chakram.service.otg_engine import API_VERSION, OtgEngine
 
 MISSING = ConfigError(
     "--otg-grpc",
-    "the messages of OTG for Python are not installed",
-    'install them: pip install "chakram[otg]"',
+    "the Python package with the OTG messages is not installed",
+    'install it: pip install "chakram[otg]"',
 )
 
 _MESSAGE_BYTES = 16 << 20

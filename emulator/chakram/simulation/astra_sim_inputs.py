@@ -99,14 +99,14 @@ def _notes(experiment: Experiment, workload: AstraWorkload) -> Iterator[str]:
     if workload.as_messages:
         yield (
             f"{workload.as_messages} shares of collectives are written as messages: "
-            "ASTRA-sim has not these collectives, or not with this algorithm; it sends "
-            "one of a rank at a time"
+            "ASTRA-sim lacks these collectives or their algorithms; it sends one "
+            "message of a rank at a time"
         )
     if any(job.placement.same_host != "fabric" for job in experiment.jobs):
-        yield "messages within a host go over the network: ASTRA-sim knows no hosts"
+        yield "messages within a host use the network: ASTRA-sim does not model hosts"
     faults = experiment.faults
     if faults.links or faults.packets or faults.drop:
-        yield "without faults: the files of ASTRA-sim have none"
+        yield "faults are omitted: ASTRA-sim files cannot contain them"
     if not experiment.fabric.on_this_machine:
         yield from experiment.fabric.warnings()
 
@@ -120,9 +120,9 @@ def _by_npu(plan: Plan, topology: Topology) -> dict[int, Any]:
         if npu in programs:
             raise ConfigError(
                 "placement",
-                f"puts several ranks on port {host_of[rank.port]}, and ASTRA-sim has "
-                "one per NPU",
-                "ranks_per_port: 1, and a port for every rank",
+                f"puts several ranks on port {host_of[rank.port]}, but ASTRA-sim has "
+                "one rank per NPU",
+                "use ranks_per_port: 1, and a port for every rank",
             )
         programs[npu] = rank.program
     return programs
@@ -163,13 +163,15 @@ def _analytical_network(experiment: Experiment, topology: Topology) -> dict[str,
     elif isinstance(shape, RingShape | FullyConnectedShape):
         kind = "Ring" if isinstance(shape, RingShape) else "FullyConnected"
         if any(link.rate_bps is not None or link.delay_ns for link in own):
-            raise ConfigError("fabric.links.host", "costs time, and has no place there")
+            raise ConfigError(
+                "fabric.links.host", "costs time, which these files cannot state"
+            )
     else:
-        raise ConfigError("fabric.topology", "is no ring, switch or full mesh")
+        raise ConfigError("fabric.topology", "is not a ring, switch or full mesh")
     costs = {(link.rate_bps, link.delay_ns) for link in links}
     ((rate_bps, delay_ns), *others) = costs
     if others or not rate_bps:
-        raise ConfigError("fabric.links", "have not all the same rate and delay")
+        raise ConfigError("fabric.links", "do not all have the same rate and delay")
     network: dict[str, object] = {
         "topology": kind,
         "npus_count": len(topology.hosts),
@@ -214,7 +216,7 @@ def _ns3_topology(topology: Topology) -> str:
 def _rate(link: Link) -> str:
     if link.rate_bps is None:
         raise ConfigError(
-            f"link {link.name}", "has no rate, and ns-3 wants one", "e.g. 400Gbit"
+            f"link {link.name}", "has no rate, but ns-3 needs one", "e.g. 400Gbit"
         )
     for unit, size in (("Gbps", 10**9), ("Mbps", 10**6), ("Kbps", 10**3)):
         if link.rate_bps % size == 0:
@@ -255,7 +257,8 @@ def _ns3_config(experiment: Experiment, topology: Topology) -> str:
     name = transport.congestion_control
     if name not in _CC_MODES:
         raise ConfigError(
-            "transport.congestion_control", f"is {name}, and ns-3 has none and dcqcn"
+            "transport.congestion_control",
+            f"is {name}, but ns-3 has only none and dcqcn",
         )
     rates = sorted(
         dict.fromkeys((link.rate_bps or 0, link.ecn) for link in topology.links),
@@ -265,7 +268,7 @@ def _ns3_config(experiment: Experiment, topology: Topology) -> str:
     ecn_of = dict(rates)
     if marks and len(ecn_of) < len(rates):
         raise ConfigError(
-            "fabric.links", "have several ecn for one rate, and ns-3 wants one for each"
+            "fabric.links", "have several ecn for one rate, but ns-3 has one per rate"
         )
     window = experiment.simulation.window
     settings: dict[str, object] = {
@@ -307,7 +310,7 @@ def _ns3_config(experiment: Experiment, topology: Topology) -> str:
     buffer_bytes = (switches and switches.buffer_bytes) or 32 << 20
     if buffer_bytes % (1 << 20):
         raise ConfigError(
-            "fabric.switches.buffer", "is no multiple of 1MiB, and ns-3 wants one"
+            "fabric.switches.buffer", "is not a multiple of 1MiB, as ns-3 requires"
         )
     settings["BUFFER_SIZE"] = buffer_bytes >> 20
     return "".join(f"{key} {value}\n" for key, value in settings.items())

@@ -363,7 +363,7 @@ def _costs(
             dilation=experiment.dilation,
         ),
         AstraSimDivision(parts=settings.parts),
-        f"{settings.level} level with the costs of {settings.cost_model}, "
+        f"{settings.level} level with cost model {settings.cost_model}, "
         f"{settings.parts} part{'s' if settings.parts > 1 else ''} of a collective, "
         f"endpoint delay {settings.endpoint_delay_ns // experiment.dilation} ns",
     )

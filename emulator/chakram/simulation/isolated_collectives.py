@@ -100,7 +100,7 @@ class IsolatedCollectives:
                     "simulation",
                     f"a collective of {nranks} ranks of job {kind.job} does not end "
                     "by itself",
-                    "check its algorithm: chakram algo lint",
+                    "check its algorithm: chakram algorithms check",
                 )
             waiting -= len(traffic.done)
             traffic.done = []

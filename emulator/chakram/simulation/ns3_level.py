@@ -39,8 +39,8 @@ def packet_level(
     if profile.balancing != "hash":
         raise ConfigError(
             "fabric.switches.balancing",
-            f"is {profile.balancing}, and costs of astra-sim-ns3 hash flows",
-            "leave it out",
+            f"is {profile.balancing}, but cost model astra-sim-ns3 hashes flows",
+            "remove it",
         )
     control = CongestionSettings(transport).control
     return PacketLevel(

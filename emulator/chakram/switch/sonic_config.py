@@ -132,7 +132,7 @@ def checked_tables(tables: Mapping[str, Any], *, where: str) -> ConfigTables:
     ends = [LinkEnd(rate_bps=None, delay_ns=0)] * len(ports)
     settings = read_sonic(used, ends, where=where)
     unused += [
-        f"{table}.{name}: is of no port in PORT"
+        f"{table}.{name}: does not belong to a port in PORT"
         for table in ("BUFFER_PG", "BUFFER_QUEUE", "QUEUE")
         for name in used.get(table, ())
         if {*ports}.isdisjoint(name.partition("|")[0].split(","))

@@ -193,7 +193,9 @@ def test_a_printed_document_has_its_means(tmp_path: Path) -> None:
     assert (side.kind, side.times["iteration", "j"].error_ns) == ("simulation", 0)
     del document["iterations"]
     path.write_text(json.dumps(document))
-    with pytest.raises(ResultsError, match="is not the JSON of a run: iterations is"):
+    with pytest.raises(
+        ResultsError, match="is not the JSON output of a run: iterations is"
+    ):
         read_side(path)
 
 

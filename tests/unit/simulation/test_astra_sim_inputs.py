@@ -126,7 +126,7 @@ def check_case(
     document["collectives"] = {row["collective"]: ALGORITHMS[row["algorithm"]]}
     document["simulation"] = {"parts": int(row["chunks"])}
     told = exported(folder, document, capsys)
-    missing = "no ns3: link h0-n0 has no rate, and ns-3 wants one"
+    missing = "no ns3: link h0-n0 has no rate, but ns-3 needs one"
     assert told["notes"] == [missing] * (row["topology"] != "Switch")
     network = yaml.safe_load((folder / "out" / "network.yml").read_text())
     assert network["topology"] == [row["topology"]]
@@ -306,7 +306,7 @@ def test_notes_name_what_the_files_lack(
     notes = exported(tmp_path, document, capsys)["notes"]
     for start in (
         "one iteration: ",
-        "without faults: ",
+        "faults are omitted: ",
         "no network.yml: ",
         "no ns3: fabric.links have several ecn for one rate",
     ):
@@ -329,7 +329,9 @@ def test_buffers_of_ns3_are_whole_mebibytes(
     notes = exported(tmp_path, document, capsys)["notes"]
     if mebibytes is None:
         (note,) = notes
-        assert note.startswith("no ns3: fabric.switches.buffer is no multiple of 1MiB")
+        assert note.startswith(
+            "no ns3: fabric.switches.buffer is not a multiple of 1MiB"
+        )
     else:
         written = settings_of(tmp_path / "out" / "ns3" / "config.txt")
         assert written["BUFFER_SIZE"] == [mebibytes]

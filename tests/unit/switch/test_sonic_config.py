@@ -199,7 +199,7 @@ def test_only_what_the_model_uses_is_kept_and_the_rest_is_named() -> None:
         (
             "QUEUE",
             {"chassis|asic0|Ethernet0|3": {"wred_profile": "AZURE_LOSSLESS"}},
-            "QUEUE.chassis|asic0|Ethernet0|3: is of no port in PORT",
+            "QUEUE.chassis|asic0|Ethernet0|3: does not belong to a port in PORT",
         ),
         (
             "BUFFER_PG",

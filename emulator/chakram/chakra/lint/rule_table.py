@@ -135,8 +135,8 @@ _TEXTS: Final[Mapping[Severity, Mapping[str, tuple[str, str]]]] = {
             "use it as an algorithm in ASTRA-sim, not as a trace in a replay",
         ),
         "no-times": (
-            "a host trace has no times, or not for all computation, which takes no "
-            "time",
+            "a host trace has no times for some or all computation, which then takes "
+            "no time",
             "give the profile of the run: --kineto",
         ),
         "profile-left-out": (
@@ -212,7 +212,7 @@ _TEXTS: Final[Mapping[Severity, Mapping[str, tuple[str, str]]]] = {
         ),
         "empty-collective": (
             "a collective other than a barrier has 0 bytes on all members, or all "
-            "messages of a rank have",
+            "messages of a rank have 0 bytes",
             "check whether the producer lost comm_size; otherwise, remove the "
             "collective",
         ),

@@ -155,7 +155,7 @@ class Form(Enum):
     PYTORCH_HOST = "a PyTorch host execution trace"
     PYTORCH_LINKED = "a PyTorch host trace linked with a profile (chakra_trace_link)"
     KINETO = "a Kineto profile"
-    OTHER_JSON = "JSON of an unknown form"
+    OTHER_JSON = "JSON in an unknown form"
 
 
 _KEYS: Final = {

@@ -377,7 +377,7 @@ def _recognized(chunks: Iterator[bytes], source: str) -> tuple[Form, Iterator[by
     if start.startswith(_LFS_POINTER):
         raise UnsupportedTrace(
             source,
-            "is a pointer of Git LFS instead of the file",
+            "is a Git LFS pointer instead of the file",
             "fetch the files of the repository: git lfs pull",
         )
     for magic, name in _COMPRESSIONS.items():

@@ -170,7 +170,7 @@ def to_collective(
             {"written": [str(path) for path in written], "system": entry},
         )
     else:
-        print(f"wrote {len(written)} files; add to the system file of ASTRA-sim:")
+        print(f"wrote {len(written)} files; add to the ASTRA-sim system file:")
         print(json.dumps(entry, indent=2))
 
 

@@ -207,7 +207,7 @@ class TelemetrySettings(Model):
         try:
             mapping = read_mapping(target.mapping)
             if target.address is None and mapping.otlp is None:
-                found.append(("mapping", "has no metrics of OTLP", "use sonic"))
+                found.append(("mapping", "has no OTLP metrics", "use sonic"))
         except ConfigError as error:
             found.append(("mapping", str(error), f"use {', '.join(BUILT_IN)}"))
         return [

@@ -229,7 +229,7 @@ def network_of(
                     f"links {', '.join(sorted(without))}",
                     f"are down, so that no path leads from host {topology.hosts[0]} to "
                     f"host {name}",
-                    "choose links with others beside them",
+                    "choose links that have alternative paths",
                 )
     return network, {host: number for number, host in enumerate(topology.hosts)}
 

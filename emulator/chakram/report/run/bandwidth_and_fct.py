@@ -28,7 +28,7 @@ BANDWIDTH: Final[dict[str, Any]] = {
     "title": "Bus bandwidth against S; whiskers: P01 to P99",
     "x": "bytes",
     "y": "bit/s",
-    "x_label": "S of nccl-tests",
+    "x_label": "S as in nccl-tests",
     "y_label": "bus bandwidth per accelerator",
     "x_log": True,
     "width": WHOLE,

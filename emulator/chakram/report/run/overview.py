@@ -70,7 +70,7 @@ def _tested(verdict: Verdict) -> list[tuple[Markup, str]]:
         ]
         saving = each.saving
         if is_fault and saving.share < LEAST_SAVING and each.previous:
-            saves = "{} of the rest less without it, once the other faults are removed"
+            saves = "{} less without it, relative to the time without the other faults"
             saving = each.after_previous
         text = Markup("<b>{}</b>: {}").format(
             _capitalized(_together(each)), saves.format(saving)
@@ -175,7 +175,7 @@ def _verdict(
         text += "without <b>{}</b>, the iteration takes {} less."
         saving = each.saving
         if saving.share < LEAST_SAVING and each.previous:
-            text = "After that, without <b>{}</b>, the rest takes {} less."
+            text = "After that, without <b>{}</b>, the remaining time is {} less."
             saving = each.after_previous
         yield Markup(text).format(_together(each), saving)
     if not verified.verdict.faults:

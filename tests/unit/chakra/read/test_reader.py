@@ -119,7 +119,7 @@ def test_other_compressions_are_refused_by_name() -> None:
 def test_forms_that_are_not_read_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedTrace, match="this is a Kineto profile"):
         count(b'{"traceEvents": []}')
-    with pytest.raises(UnsupportedTrace, match="this is JSON of an unknown form"):
+    with pytest.raises(UnsupportedTrace, match="this is JSON in an unknown form"):
         count(b'[\n{"x": 1}]')
 
 

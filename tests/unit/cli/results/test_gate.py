@@ -211,7 +211,10 @@ def test_what_is_no_run_is_told(
     other = tmp_path / "x.json"
     other.write_text('{"schema": "chakram.plan/1"}')
     assert main(["gate", str(other), str(rules)]) == 2
-    assert "is not the JSON of a run (name a run directory" in capsys.readouterr().err
+    assert (
+        "is not the JSON output of a run (name a run directory"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_example_rules_and_workflow_are_right(

@@ -147,17 +147,17 @@ def test_tested_faults_and_limits_are_named_with_their_savings(data: RunData) ->
     found = answer(data, report_rows(data), verified(slow, second, limits=[limit]))
     assert found.verdict.endswith(
         "A fault was found: without <b>slow link at a-b up</b>, the iteration takes "
-        "40.0 % less. After that, without <b>hash imbalance at leaf1</b>, the rest "
-        "takes 20.0 % less. With host ports ten times as fast, it would take 30.0 % "
-        "less."
+        "40.0 % less. After that, without <b>hash imbalance at leaf1</b>, the "
+        "remaining time is 20.0 % less. With host ports ten times as fast, it would "
+        "take 30.0 % less."
     )
     assert found.heading == "What costs time"
     texts = [f"{point} {details}" for point, details in found.points]
     assert texts == [
         "<b>Slow link at a-b up</b>: 40.0 % less without it fault · 10Gbit/s · check "
         "it",
-        "<b>Hash imbalance at leaf1</b>: 20.0 % of the rest less without it, once the "
-        "other faults are removed fault",
+        "<b>Hash imbalance at leaf1</b>: 20.0 % less without it, relative to the time "
+        "without the other faults fault",
         "<b>Own port at all hosts</b>: 30.0 % less with host ports ten times as fast "
         "limit of the design",
     ]
