@@ -122,7 +122,7 @@ class Routing(Model):
     limit. Default: 4 for deepseek-v3 if ranks_per_node divides ep and law is not
     recorded, else 0."""
     ranks_per_node: Count = 8
-    """Neighboring ranks of ep on one node, for nodes."""
+    """Number of neighboring ranks of ep on one node, for the key nodes."""
 
     def dispatch_token_bytes(self, shape: ModelShape, bytes_per_element: int) -> int:
         """Return the bytes of one token on its way to the experts."""
@@ -218,26 +218,29 @@ class ModelTrace(SynthTrace):
     model: ModelName | None = None
     """A known model; other keys override its numbers."""
     layers: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = None
-    """Layers; without a model 4."""
+    """Number of layers. Default: 4 without a model."""
     hidden: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] | None = None
-    """Length of a token's vector; without a model 256."""
+    """Length of a token's vector. Default: 256 without a model."""
     ffn_hidden: Annotated[int, Field(strict=True, ge=1, le=1 << 22)] | None = None
-    """Inner width of feed-forward network or expert; without a model 1024."""
+    """Inner width of a feed-forward network or expert. Default: 1024 without a
+    model."""
     ffn_matrices: Literal[2, 3] | None = None
-    """Matrices of it, 3 if gated; without a model 2."""
+    """Number of matrices of a feed-forward network or expert; 3 means gated.
+    Default: 2 without a model."""
     heads: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Attention heads; without a model, one per rank that shares them."""
+    """Number of attention heads. Default without a model: one per rank that shares
+    them."""
     kv_heads: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Heads of keys and values; without a model, equal to heads."""
+    """Number of heads of keys and values. Default without a model: equal to heads."""
     vocabulary: Annotated[int, Field(strict=True, ge=0, le=1 << 24)] | None = None
-    """Size of the vocabulary; 0, as without a model, leaves out embedding, output and
-    loss."""
+    """Size of the vocabulary; 0 omits embedding, output and loss. Default: 0 without a
+    model."""
     bytes_per_element: Whole = Field(default=2, ge=1, le=64)
     """Bytes of one activation or weight."""
     peak_flops: Annotated[ComputeRate, Field(ge=1)] | None = Field(
         default=None, alias="peak"
     )
-    """Compute rate of a rank. Default: 50 GFLOPS, with a model 400 TFLOPS."""
+    """Compute rate of a rank. Default: 50 GFLOPS, or 400 TFLOPS with a model."""
     memory_bytes_per_s: Annotated[ByteRate, Field(ge=1)] | None = Field(
         default=None, alias="memory"
     )

@@ -54,9 +54,10 @@ class InferenceTrace(ServedTrace):
     steps: Count = 4
     """Steps, one after another."""
     experts: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Experts per layer; without a model one per rank of ep, none if ep is 1."""
+    """Number of experts per layer. Default without a model: one per rank of ep, or
+    none if ep is 1."""
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Experts that each token is sent to; without a model 2."""
+    """Number of experts that each token is sent to. Default: 2 without a model."""
     routing: Routing = Routing.section_defaults()
     """Routing of tokens to experts."""
 

@@ -60,7 +60,7 @@ class IncastTrace(PatternTrace):
     synth: Literal["incast"]
     """Kind of synthetic trace."""
     fan_in: Annotated[int, Field(strict=True, ge=1)] | None = None
-    """Senders. Default: all other ranks."""
+    """Number of senders. Default: all other ranks."""
     receiver: _Rank = 0
     """Rank that receives; the senders are the ranks after it."""
     rotate: Annotated[bool, Field(strict=True)] = False
@@ -95,11 +95,11 @@ class PermutationTrace(PatternTrace):
     """Kind of synthetic trace."""
     order: Literal["random", "shift"] = "random"
     """random: drawn for each repeat unless keep is set; shift: each rank sends to the
-    rank shift further."""
+    rank that is shift positions ahead."""
     shift: Whole = Field(default=1, ge=1, le=MAX_RANKS)
     """Distance to the destination, for order shift."""
     keep: Annotated[bool, Field(strict=True)] = False
-    """Whether all repeats use the permutation of the first."""
+    """Whether all repeats use the permutation of the first repeat."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Seed of the random numbers."""
 
@@ -120,7 +120,7 @@ class AllToAllTrace(PatternTrace):
     synth: Literal["all_to_all"]
     """Kind of synthetic trace."""
     one_at_a_time: Annotated[bool, Field(strict=True)] = False
-    """Whether a rank posts a message only when its previous one is complete."""
+    """Whether a rank posts a message only when its previous message is complete."""
 
     @property
     def messages_per_repeat(self) -> int:
@@ -136,7 +136,7 @@ class OneToAllTrace(PatternTrace):
     sender: _Rank = 0
     """Rank that sends."""
     one_at_a_time: Annotated[bool, Field(strict=True)] = False
-    """Whether it posts a message only when its previous one is complete."""
+    """Whether the sender posts a message only when the previous message is complete."""
 
     def doubts(self) -> Iterator[SynthProblem]:
         """Yield the contradictions between parameters."""
@@ -180,7 +180,7 @@ class RandomPairsTrace(RanksTrace):
     """Spread of log_normal: standard deviation of the logarithm."""
     mean_gap_ns: Time = Field(default=0, alias="mean_gap")
     """Mean time between two messages of a rank, exponentially distributed, and rounded
-    to 1us; 0s: the next follows when the previous is complete."""
+    to 1us; 0s: each message follows when the previous message is complete."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Seed of the random numbers."""
 
@@ -204,7 +204,8 @@ class StreamSettings(Model):
         "all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast",
         "reduce", "gather", "scatter", "send_recv",
     ]  # fmt: skip
-    """The collective. send_recv: every rank sends to the next of its group."""
+    """Type of the collective. send_recv: every rank sends to the next rank of its
+    group."""
     size_bytes: Size = Field(default=1 << 20, alias="size")
     """Bytes that one rank contributes; for scatter, the bytes of the root."""
     sizes_bytes: tuple[Size, ...] = Field(
@@ -265,7 +266,7 @@ class CollectivesTrace(RanksTrace):
             examples=[{"op": "all_reduce", "size": "64MiB", "count": 10}],
         ),
     ]
-    """The streams."""
+    """Streams of collectives that run at the same time."""
 
     def doubts(self) -> Iterator[SynthProblem]:
         """Yield the contradictions between parameters."""

@@ -63,7 +63,8 @@ class TrainingTrace(ModelTrace):
     fsdp: Degree = 1
     """Ranks that shard the weights of a layer."""
     dp: Degree | None = None
-    """Copies of the model; if omitted, ranks divided by other degrees, or 2."""
+    """Number of copies of the model. Default: ranks divided by the other degrees, or
+    2 without ranks."""
     pp: Degree = 1
     """Pipeline stages (pipeline parallelism)."""
     rank_order: RankOrder = DIMENSIONS
@@ -72,7 +73,7 @@ class TrainingTrace(ModelTrace):
     """Whether tensor-parallel ranks divide tokens between layers: reduce-scatter and
     all-gather instead of all-reduce."""
     sequence: Annotated[int, Field(strict=True, ge=1, le=1 << 24)] | None = None
-    """Tokens per sample; 512, with a model 4096."""
+    """Tokens per sample. Default: 512, or 4096 with a model."""
     micro_batch: Whole = Field(default=1, ge=1, le=1 << 16)
     """Samples per micro batch and rank."""
     micro_batches: Whole = Field(default=1, ge=1, le=1 << 16)
@@ -82,9 +83,9 @@ class TrainingTrace(ModelTrace):
     gradient_bytes_per_element: (
         Annotated[int, Field(strict=True, ge=1, le=64)] | None
     ) = None
-    """Bytes of one gradient; if omitted, bytes_per_element."""
+    """Bytes of one gradient. Default: bytes_per_element."""
     bucket_bytes: Size | None = Field(default=None, alias="bucket")
-    """Bytes of gradients reduced at a time; if omitted, those of a layer."""
+    """Bytes of gradients to reduce at a time. Default: the gradients of a layer."""
     overlap: Annotated[bool, Field(strict=True)] = True
     """Whether gradients are reduced during the backward pass."""
     distributed_optimizer: Annotated[bool, Field(strict=True)] = False
@@ -254,9 +255,9 @@ class MoeTrace(TrainingTrace):
     ep: Degree = 4
     """Ranks that divide the experts of a layer (expert parallelism)."""
     experts: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Experts per layer; without a model one per rank of ep."""
+    """Number of experts per layer. Default without a model: one per rank of ep."""
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
-    """Experts that each token is sent to; without a model 2."""
+    """Number of experts that each token is sent to. Default: 2 without a model."""
     routing: Routing = Routing.section_defaults()
     """Routing of tokens to experts."""
     all_to_all_bytes: Size | None = Field(default=None, alias="all_to_all")
