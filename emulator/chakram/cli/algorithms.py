@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="algorithms",
-    help="List and show collective algorithms, or check your own algorithm.",
+    help="List and show collective algorithms, or check your own.",
     no_args_is_help=True,
 )
 

@@ -26,18 +26,14 @@ def serve(
         Path, typer.Option(metavar="DIR", help="Folder for the runs of the service.")
     ] = Path("service"),
     resources: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR", help="Folder with the files that experiments may use."
-        ),
+        Path, typer.Option(metavar="DIR", help="Folder of files for experiments.")
     ] = Path("resources"),
     name: Annotated[
         list[str] | None,
         typer.Option(help="Another host name of the service. Can be repeated."),
     ] = None,
     tokens: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File with users and their tokens."),
+        Path | None, typer.Option(metavar="FILE", help="File with users and tokens.")
     ] = None,
     add_user: Annotated[
         str | None,
@@ -71,9 +67,7 @@ def serve(
     longest: Annotated[str, typer.Option(help="Maximum duration of a run.")] = "24h",
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Address at which runs serve their metrics."
-        ),
+        typer.Option(metavar="ADDRESS", help="Address where runs serve metrics."),
     ] = None,
     *,
     launching: Launching,
@@ -87,9 +81,7 @@ def serve(
     ] = None,
     otg_grpc: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Also serve OTG over gRPC, at this address."
-        ),
+        typer.Option(metavar="ADDRESS", help="Address to serve OTG over gRPC."),
     ] = None,
 ) -> None:
     """Run the experiments of a team: a queue, an API, web pages.

@@ -473,7 +473,7 @@ def test_drops_end_a_simulation_with_ns3_hosts(tmp_path: Path) -> None:
             fabric=external("{profile: fifo}", "4KiB"),
         )
     simulated(tmp_path, **more, fabric=external("{profile: ns3}", "4KiB"))
-    with pytest.raises(ConfigError, match="hash flows"):
+    with pytest.raises(ConfigError, match="hashes flows"):
         simulated(
             tmp_path,
             **more,
