@@ -240,7 +240,7 @@ def _encode_json(
 
 
 def _unknown_members(members: Mapping[str, Any], schema: Descriptor) -> Iterator[str]:
-    """Yield a description of each member, even if nested, that the schema lacks."""
+    """Yield a description of each member that the schema lacks, even if nested."""
     for name, value in members.items():
         field = schema.fields_by_name.get(name)
         field = field or schema.fields_by_camelcase_name.get(name)
@@ -264,8 +264,8 @@ def metadata_json(body: bytes, where: str) -> tuple[str, list[str]]:
 def node_json(body: bytes, where: str) -> tuple[str, list[str]]:
     """Return a node record as JSON, and the fields that JSON cannot represent.
 
-    The format is protobuf's JSON mapping, as written by chakra_jsonizer. It has 64-bit
-    integers as strings and enums by name, and omits default values.
+    The format is protobuf's JSON mapping, as written by chakra_jsonizer. It writes
+    64-bit integers as strings and enums by name, and omits default values.
 
     Raises:
         GarbageTrace: At *where*, if *body* is not a node.

@@ -78,7 +78,7 @@ def warning_at(
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class WarningLog:
-    """The warnings about the file of one rank.
+    """Log of the warnings about one rank's file.
 
     Args:
         rank: Rank whose file the warnings are about.

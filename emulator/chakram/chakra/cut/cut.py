@@ -193,7 +193,7 @@ class Cut:
         )
 
     def _remaining(self, group: ProcessGroup) -> Sequence[int]:
-        """Return the members of a group that are not removed."""
+        """Return the members of a group that remain after the cut."""
         if not self._removes_ranks:
             return group.ranks
         return [rank for rank in group.ranks if rank in self.numbers]

@@ -56,7 +56,7 @@ def bridge(graph: TraceGraph, kept: Sequence[int]) -> Bridged:
     dependents = _dependents(graph, kept, order)
     place = {position: number for number, position in enumerate(order)}
     left: dict[int, Sequence[int]] = {}
-    # For each node by position, what replaces a dependency on the node.
+    # The nodes that replace a dependency on each node, by its position.
     stands_for: list[Sequence[int]] = [()] * len(graph)
     for position in order:
         if not kept[position] and not dependents[position]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _LEAST_EQUAL = 16
-"""Minimum number of equal computation times in one rank that cannot be chance."""
+"""Number of equal computation times in one rank that rules out a coincidence."""
 
 _SHORTEST_NS = 1_000
 """The shortest duration that the schema can express. It is common in small models."""

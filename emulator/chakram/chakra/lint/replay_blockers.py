@@ -148,8 +148,8 @@ def require_replayable(
     """Refuse a trace set that has problems.
 
     Raises:
-        TraceError: If there are problems. The error states the first one and the number
-            of further ones.
+        TraceError: If there are problems. The error states the first problem and the
+            number of further problems.
     """
     problems = check_trace_set(graphs, groups, least_ranks)
     if problems:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
 LARGE_BYTES: Final = 64 * 2**30
-"""Smallest implausible buffer size. The 80 to 288 GB of a GPU also hold the model."""
+"""Smallest implausible buffer size. A GPU's 80 to 288 GB also hold the model."""
 
 DAY_BYTES: Final = 400 * 10**9 // 8 * 86_400
-"""Bytes that a port of 400 Gbit/s sends in a day. Real iterations take seconds."""
+"""Bytes that a 400 Gbit/s port sends in a day. Real iterations take seconds."""
 
 _STEPS: Final = 1_000_000
 """Maximum number of edges followed per rank to determine the order of messages."""
@@ -46,8 +46,8 @@ _TEXT_NAME: Final = re.compile(
 )
 """Pattern of the collective names that ASTRA-sim's text converter writes.
 
-``input`` matches only for the gradient of a layer's input. Other collectives are for
-the forward pass or for the gradient of the weights.
+The part ``input`` matches only in names for the gradient of a layer's input. Other
+collectives are for the forward pass or for the gradient of the weights.
 """
 
 
@@ -81,7 +81,7 @@ class _OwnTraffic(NamedTuple):
             states no root, and the number of such collectives.
         messages: Positions of all messages.
         large: Positions and bytes of implausible buffers.
-        empty: Positions of collectives that move nothing.
+        empty: Positions of collectives that transfer no data.
         total_bytes: Sum of the sizes of all collectives and messages.
     """
 
@@ -309,7 +309,7 @@ class _Traffic:
 def _lost_groups(graph: TraceGraph) -> Iterator[TraceWarning]:
     """Yield a warning for hybrid-parallel layers whose collectives all use one group.
 
-    A layer that is both model and data parallel has three collectives: for the forward
+    A layer with both model and data parallelism has three collectives: for the forward
     pass, the input gradient and the weight gradient. A model-parallel layer has at most
     the first two. A data-parallel layer has only the last one.
     """
@@ -338,7 +338,7 @@ def _ambiguous(
     graph: TraceGraph,
     messages: Mapping[_Alike, Sequence[int]],
 ) -> Iterator[TraceWarning]:
-    """Yield a warning if only node ids order messages of different sizes."""
+    """Yield a warning if messages of different sizes are ordered only by node ids."""
     unequal = {
         key: positions
         for key, positions in messages.items()

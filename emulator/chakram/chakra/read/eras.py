@@ -12,7 +12,7 @@ bytes first:
   unpacked list of parents (field 4 as a varint).
 * Attributes were in field 11 in 0.0.2 and 0.0.3. In 0.0.1 there were none, and the
   fields 12 to 20 were numbers.
-* Packed lists of dependencies, and attributes in field 10, exist since 0.0.4.
+* Packed lists of dependencies, and attributes in field 10, have existed since 0.0.4.
 
 Chakram refuses a file without metadata if no node shows any of these signs. A node of
 0.0.1 may consist only of fields that have another meaning today.
@@ -55,7 +55,8 @@ def classify_first_record(body: bytes) -> FirstRecord:
         return FirstRecord.NEITHER
     if all(field in ((1, LENGTH_DELIMITED), (2, LENGTH_DELIMITED)) for field in fields):
         return FirstRecord.METADATA
-    # A name (field 2) alone would be a node of type INVALID. No producer writes that.
+    # A name (field 2) alone would be a node of type INVALID. No producer writes such a
+    # node.
     if (_FIELD_TYPE, VARINT) in fields or (_FIELD_ID, VARINT) in fields:
         return FirstRecord.NODE
     return FirstRecord.NEITHER
@@ -112,7 +113,7 @@ def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
                 # Packed involved dimensions. The branch above handles unpacked ones.
                 return NodeEra.FIRST
             elif number in (6, 7) and wire_type == LENGTH_DELIMITED:
-                # Shapes and types of inputs. Today these fields are times.
+                # Shapes and types of inputs. Today these fields contain times.
                 return NodeEra.SECOND
             elif wire_type == VARINT and not has_metadata:
                 if number == _FIELD_PARENT or (number == _FIELD_ID and value == 0):

@@ -357,7 +357,10 @@ class PlainNodes(NodeBytes):
         return self._numbers[which] if self._seen >> which & 1 else otherwise
 
     def _is_record(self, data: Bytes) -> bool:
-        """Return whether the node is a ``record_param_comms`` and may state a group."""
+        """Return whether this is a ``record_param_comms`` node.
+
+        Such a node may state a group.
+        """
         return bytes(data[self._name_at : self._name_end]) == _RECORD
 
     def _mean_collective(self) -> bool:

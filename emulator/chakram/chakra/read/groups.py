@@ -85,7 +85,10 @@ class InitialGroup:
 
 
 def normal_name(name: str) -> str:
-    """Return a group's name with numbers in their shortest form: ``04.0`` is ``4``."""
+    """Return a group's name with numbers in their shortest form.
+
+    For example, ``04.0`` becomes ``4``.
+    """
     name = whole_text(name).strip()
     if _DECIMAL.fullmatch(name):
         return name.partition(".")[0].lstrip("0") or "0"
@@ -271,7 +274,7 @@ def _rank_list(text: str) -> _RankList | None:
 
 
 def group_of_record(values: str) -> InitialGroup | None:
-    """Return the group that a ``record_param_comms`` states, or None.
+    """Return the group that a ``record_param_comms`` node states, or None.
 
     Chakra's converter leaves such nodes as computations. The name of the group is empty
     if the node identifies the group by a value that is valid only within its process.
@@ -371,7 +374,7 @@ def inline_group(
 
 
 def ranks_name(name: str, ranks: Sequence[int]) -> str:
-    """Return a group name extended by its ranks, to distinguish equal names."""
+    """Append the group's ranks to its name, to distinguish groups with equal names."""
     return f"{name}[{_brief(ranks)}]"
 
 

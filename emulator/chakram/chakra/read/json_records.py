@@ -1,17 +1,17 @@
 """Conversion of the JSON formats of Chakra traces to binary records.
 
-All formats share the same decoder, rules and lint. A format without a metadata record
-gets one that identifies the format.
+All formats share the same decoder, rules and lint. If a format has no metadata record,
+Chakram adds one that identifies the format.
 
 * ``chakra_jsonizer`` writes every message in protobuf's JSON mapping, one after
   another. Metadata comes first, 64-bit integers are strings, enums are names, and
   defaults are omitted.
-* The *feeder JSON* of mlcommons/chakra has ``workload_graph``. Node types and
+* The *feeder JSON* of mlcommons/chakra has a member ``workload_graph``. Node types and
   collectives are numbers, and ``runtime`` is in microseconds. Attributes are direct
   members of a node. The format has no metadata. The reference reader ignores groups,
   but Chakram reads them.
-* STAGE's JSON has ``nodes``. Types are lower-case words, and collectives are upper-case
-  words. As in STAGE's binary files, sizes are numbers of elements.
+* STAGE's JSON has a member ``nodes``. Types are lower-case words, and collectives are
+  upper-case words. As in STAGE's binary files, sizes are numbers of elements.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def stage_records(
 def _nodes(
     chunks: Iterable[bytes], source: str, key: str
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield offset, location and members of the nodes in the array *key*."""
+    """Yield the offset, location and members of each node in the array *key*."""
     for offset, node in JsonScanner(chunks, source=source).elements(key):
         where = f"{source}: offset {offset}"
         yield offset, where, members_of(node, where)
@@ -198,7 +198,7 @@ def _node(
     control: str,
     duration: str,
 ) -> dict[str, Any]:
-    """Return fields of a record from the members with these names."""
+    """Return id, name, dependencies and duration, from members with these names."""
     return {
         "node_id": _required(members, number, where),
         "name": members.get(name, ""),

@@ -151,7 +151,7 @@ class JsonScanner:
             raise self._garbage(self._offset, f"there is no array {key!r}")
 
     def _items(self, opening: str, closing: str) -> Iterator[None]:
-        """Yield before each item of an array or object, and consume the punctuation."""
+        """Consume the punctuation of an array or object, and yield before each item."""
         self._take(opening)
         if self._peek() == closing:
             self._take(closing)

@@ -240,7 +240,7 @@ def _rounded(time_ns: int, unit_ns: int) -> int:
 
 
 def _callers(node: _Node, nodes: Mapping[int, _Node]) -> Iterator[_Node]:
-    """Yield the nearest callers of a kernel, first the one that launched it."""
+    """Yield the nearest callers of a kernel, starting with the one that launched it."""
     for _ in range(_CALLERS_LOOK):
         caller = nodes.get(node.parent)
         if caller is None:
@@ -251,7 +251,7 @@ def _callers(node: _Node, nodes: Mapping[int, _Node]) -> Iterator[_Node]:
 
 def _called_collective(node: _Node, nodes: Mapping[int, _Node]) -> CollectiveOp | None:
     """Return the collective that a caller of a kernel names, or None."""
-    # Few traces need this module.
+    # Import on demand, because few traces need this module.
     from chakram.chakra.read.pytorch.communication_nodes import kind_of
 
     for caller in _callers(node, nodes):
@@ -319,7 +319,7 @@ def _linked(raw: Mapping[str, Any]) -> list[Any]:
 
 
 def _recorded_group(raw: Mapping[str, Any], input_values: str) -> str:
-    """Return the name of the group that a ``record_param_comms`` states, or ""."""
+    """Return the group name that a ``record_param_comms`` node states, or ""."""
     attributes = raw.get("attrs")
     for each in attributes if isinstance(attributes, list) else ():
         if isinstance(each, dict) and each.get("name") == "pg_name":
@@ -332,7 +332,7 @@ def _recorded_group(raw: Mapping[str, Any], input_values: str) -> str:
 def _recorded_splits(
     raw: Mapping[str, Any], values: Any, offset: int, source: str
 ) -> Splits | None:
-    """Return the splits that the ``record_param_comms`` of an all-to-all states."""
+    """Return the splits in the ``record_param_comms`` node of an all-to-all."""
     from chakram.chakra.read.pytorch.communication_nodes import from_record, kind_of
     from chakram.chakra.read.pytorch.host_trace_nodes import host_node
 

@@ -221,7 +221,7 @@ class NodeBytes:
                 self._odd |= bit
             self._op_type_at, self._op_type_end = value_at, value_end
         elif which == INVOLVED:
-            # If all values are true, the attribute means the same as its absence.
+            # An attribute whose values are all true has no effect.
             if arm != _BOOL_LIST or not _all_true(data, value_at, value_end):
                 self._odd |= bit
         elif which <= ON_CPU:

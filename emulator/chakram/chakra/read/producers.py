@@ -142,7 +142,7 @@ def producer_of(
 
 
 def _names(graph: TraceGraph) -> Iterator[str]:
-    """Yield the first names lazily, because one name is usually enough."""
+    """Yield the first node names lazily, because one name is usually enough."""
     return map(graph.name, range(min(len(graph), _NAMES_LOOK)))
 
 

@@ -97,14 +97,14 @@ class RankDecoder:
     options: ReadOptions
     zero_is_a_group: InitVar[bool] = False
     _metadata: Metadata | None = None
-    # The GPU kernels so far. None unless the kernels of the file may lack an order.
+    # The GPU kernels so far, collected only if the file's kernels may lack an order.
     _kernels: list[Kernel] | None = None
     _groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _purposes: dict[str, str] = field(default_factory=dict)
     _recorded_groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _least_ranks: int = 0
     _records: int = 0
-    # None: the fast path is not set up yet, or it is off.
+    # None if the fast path is off or not set up yet.
     _plain: PlainNodes | None = None
 
     def __post_init__(self, zero_is_a_group: bool) -> None:
@@ -275,7 +275,10 @@ class RankDecoder:
             self._purposes[group.name] = group.purpose
 
     def _add_recorded_group(self, group: InitialGroup | None) -> None:
-        """Add the group of a ``record_param_comms``. Other definitions override it."""
+        """Add the group of a ``record_param_comms`` node.
+
+        Other definitions of the group override it.
+        """
         if group is None:
             return
         self._least_ranks = max(self._least_ranks, group.least_ranks)

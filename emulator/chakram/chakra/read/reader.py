@@ -79,7 +79,7 @@ class ByteSource(Protocol):
     """A source of bytes, such as a file or a member of an archive."""
 
     def read(self, size: int, /) -> bytes:
-        """Return at most *size* bytes, or no bytes at the end."""
+        """Return at most *size* bytes, or no bytes at the end of the source."""
         ...
 
 

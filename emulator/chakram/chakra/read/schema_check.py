@@ -1,4 +1,4 @@
-"""Refusal of files that have, or may have, an old schema.
+"""Refuse files that have, or may have, an old schema.
 
 Reading such a file with the current schema gives wrong nodes instead of an error (see
 ``chakram.chakra.read.eras``).

@@ -30,7 +30,7 @@ class StoredFile:
     name: str
 
     def read(self, size: int, /) -> bytes:
-        """Return at most *size* bytes, or no bytes at the end.
+        """Return at most *size* bytes, or no bytes at the end of the file.
 
         Raises:
             TraceError: If the file or its archive cannot be read.
@@ -57,7 +57,7 @@ class Store(Protocol):
     place: str
 
     def names(self) -> Sequence[str]:
-        """Return the names, with ``/`` between folders, in an efficient read order."""
+        """Return the names, with ``/`` between folders, in the fastest read order."""
         ...
 
     def listing(self) -> Sequence[str]:

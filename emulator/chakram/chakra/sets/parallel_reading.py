@@ -1,10 +1,10 @@
 """Read the files of a set in other processes, several files at a time.
 
-A process reads one part of the files. Equal ranks in its result share columns, so they
-cost little to transfer. The process stops at the first file that it cannot read alone:
-a damaged file, or a host trace, which needs profiles and other ranks. The caller reads
-this file and the remaining files of the part, and reports the same errors as without
-other processes.
+A process reads one part of the files. Ranks with equal traces share columns in the
+result, so they cost little to transfer. The process stops at the first file that it
+cannot read alone: a damaged file, or a host trace, which needs profiles and other
+ranks. The caller reads this file and the remaining files of the part, and reports the
+same errors as without other processes.
 """
 
 from __future__ import annotations

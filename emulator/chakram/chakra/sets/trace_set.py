@@ -240,7 +240,7 @@ def load_replicated(
 
 
 def _with_parts(replication: Replication, trace: RankTrace) -> Replication:
-    """Return *replication* with added groups for collectives over some dimensions.
+    """Return *replication* with groups added for collectives over some dimensions.
 
     Raises:
         TraceError: If the dimensions of such a group are unknown.
@@ -270,7 +270,7 @@ def assemble(
     traces: Mapping[int, ReadTrace],
     file_groups: Mapping[str, tuple[int, ...]],
 ) -> TraceSet:
-    """Return the trace set for the traces of all ranks.
+    """Return a trace set with the given traces of all ranks.
 
     Args:
         name: Name of the set.
@@ -375,7 +375,7 @@ def _overruled(
     file_groups: Mapping[str, tuple[int, ...]],
     nranks: int,
 ) -> dict[int, list[TraceWarning]]:
-    """Return, by rank, a warning if the group file overrides groups of the trace."""
+    """Return warnings about groups that the group file overrides, by rank."""
     found: dict[int, list[TraceWarning]] = {}
     world = world_group(nranks).ranks
     # Traces share rank tuples, which may be long. Compare each equal pair only once.
@@ -453,7 +453,10 @@ def group_file_bytes(found: FoundSet) -> bytes | None:
 
 
 def _group_file(found: FoundSet, given: Path | None) -> tuple[bytes | None, str]:
-    """Return content and name of the group file. Without one, the content is None."""
+    """Return the content and name of the group file.
+
+    The content is None if there is no group file.
+    """
     path = given or (found.group_path if found.group_file is None else None)
     if path is not None:
         return _beside(path)

@@ -1,13 +1,13 @@
 """Classification of compute nodes by operator or name, for the columns of a table.
 
-The Chakra paper divides computation into GeMM, attention, element-wise and others (its
-Table 5). The class of a node comes from these sources:
+The Chakra paper (Table 5) divides computation into GeMM, attention, element-wise and
+others. The class of a node comes from these sources:
 
-* STAGE states operators (``op_type``), which take precedence. Its node names are tensor
-  names, which matter only for attention.
+* STAGE states the operator of a node (``op_type``), which takes precedence. STAGE names
+  nodes after tensors. These names matter only for attention.
 * PyTorch names nodes after operators (``aten::addmm``) and CUDA kernels
   (``sm80_xmma_gemm...``). Only the innermost of nested operators counts. For example,
-  ``aten::linear`` wraps ``aten::addmm`` and is therefore in the class of others.
+  ``aten::linear`` wraps ``aten::addmm`` and is therefore in the class ``other``.
 * Chakram names nodes after parts of a layer. Each node has the class of the computation
   that takes most of its time. For an expert, this is matrix multiplication.
 """

@@ -16,7 +16,7 @@ With more distinct sizes, each bin spans the sizes between two powers of two.
 class SizeBin:
     """Nodes of one size, or of sizes between two powers of two.
 
-    ``smallest_bytes`` and ``largest_bytes`` are sizes that occur.
+    ``smallest_bytes`` and ``largest_bytes`` are sizes of nodes, not limits of the bin.
     """
 
     smallest_bytes: int

@@ -37,7 +37,7 @@ LARGEST_PAIRS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationRow:
-    """All nodes of one kind of communication in groups of one size, over all ranks.
+    """All communication nodes of one kind and group size, over all ranks.
 
     Sizes are the contribution of one rank to one collective.
 
@@ -94,7 +94,7 @@ class RankSummary:
         computation: Number of compute nodes by ``KernelClass``.
         communication: Number of collectives by name. Sends and receives count as
             ``p2p``.
-        memory: Number of nodes that load or store.
+        memory: Number of nodes that load or store data in memory.
         passed: Number of nodes that do not affect the network.
         duration_ns: Sum of all durations that the trace states. Labels, such as a
             step that contains other nodes, do not count.
@@ -152,7 +152,7 @@ class TraceSummary:
         dependencies: Statistics of the edges between nodes.
         messages: Size distribution of the messages that ranks send to each other.
         traffic: The traffic between all ranks.
-        largest_pairs: The pairs with the most traffic. None if there is no matrix.
+        largest_pairs: The rank pairs with the most traffic. None if there is no matrix.
     """
 
     nodes: int

@@ -3,8 +3,8 @@
 ASTRA-sim reads the body of a custom collective from a second set of traces, with one
 file ``<prefix>.<p>.et`` for every position p of the group. Keys such as
 ``all-reduce-implementation-custom`` in ASTRA-sim's system file select this set. Peers
-are group positions. The files fix the sizes of messages, whatever the size of the
-workload's collective.
+are group positions. The files fix the sizes of messages. The size of the workload's
+collective has no effect.
 
 Every transfer is a send node and a receive node. A send depends on the receives whose
 data it forwards. For a reduction, a compute node follows the receive, and the sends
@@ -43,7 +43,7 @@ TAG_LIMIT: Final = 2**31
 def astra_collective(
     op: CollectiveOp, name: str, *, nranks: int, input_bytes: int
 ) -> Iterator[Iterator[bytes]]:
-    """Yield an iterator over the records of a file for each position, in order.
+    """Yield an iterator over the records of each position's file, in order.
 
     Args:
         op: The collective to export.
@@ -129,8 +129,8 @@ def _position(
         transfer = (share.receives if receives else share.sends)[index]
         size = transfer_bytes(how, transfer, nranks=nranks, input_bytes=input_bytes)
         if not size:
-            # With fewer bytes than parts, some messages are empty. Neither end waits
-            # for them.
+            # If there are fewer bytes than parts, some messages are empty. Neither end
+            # waits for them.
             continue
         kind = et_codec.NodeType.COMM_RECV if receives else et_codec.NodeType.COMM_SEND
         yield frame(

@@ -185,8 +185,8 @@ class AstraWorkload:
                 continue
             after = [place + 1 for place in each.dependencies] or list(first)
             if isinstance(each, CollectiveOperation):
-                # Collectives of a group run one at a time in a fixed order, in addition
-                # to their dependencies.
+                # A group's collectives run one at a time in a fixed order. Add this
+                # order to the dependencies.
                 if each.group in last_of:
                     after.append(last_of[each.group] + 1)
                 last_of[each.group] = row

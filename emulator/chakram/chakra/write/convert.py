@@ -67,8 +67,8 @@ def convert_trace_set(
         path: The set, in any readable format.
         folder: The target folder.
         form: The output format.
-        compress: Whether to gzip all files. None means to gzip the files that were
-            gzipped.
+        compress: Whether to gzip all files. None means to gzip the files that are
+            gzipped in the original set.
         force: Replace existing files.
         on_rank: Called with (ranks written, total ranks) after every file.
 

@@ -74,7 +74,7 @@ def new_trace_set(
         prefix: Start of the file names.
         force: Replace an existing group file and an existing set with that prefix.
             Files of ranks that the new set lacks are deleted too, because they would
-            make the set wrong.
+            not match the set.
 
     Raises:
         OutputExists: If the folder already has such files, or is a file.

@@ -33,8 +33,8 @@ def encode_trace(
     """Yield the records of one rank's file.
 
     All dependencies become data dependencies. Times are rounded to microseconds, and
-    sizes are in bytes. If the first start would be 0, all starts are 1 us later. Nodes
-    that do not affect the network become computations that take no time.
+    sizes are in bytes. If the first start would be 0, 1 us is added to all starts.
+    Nodes that do not affect the network become computations that take no time.
 
     Args:
         graph: The graph of the rank.
@@ -74,8 +74,8 @@ def encode_trace(
 def _start_shift_ns(graph: TraceGraph) -> int:
     """Return the time to add to all starts, so that no start is written as 0.
 
-    In a file, 0 means that the start is unknown. Profiles count from their first event,
-    so a known start can be 0.
+    In a file, 0 means that the start is unknown. Profiles measure time from their first
+    event, so a known start can be 0.
     """
     starts_ns = (graph.start_ns(position) for position in range(len(graph)))
     first_ns = min((each for each in starts_ns if each is not None), default=1_000)
@@ -136,8 +136,7 @@ def write_trace_set(
             requested.
         groups: The groups that the nodes name. ``world`` needs no definition.
         producer: The producer to state in the metadata.
-        descriptions_of: Function that returns the groups of a rank to describe in its
-            file.
+        descriptions_of: Function that returns the groups to describe in a rank's file.
         replace: Replace an existing group file and an existing set with that prefix.
         on_rank: Called with the number of ranks written, after each rank.
         elsewhere: Collector of incompatibilities with other readers.

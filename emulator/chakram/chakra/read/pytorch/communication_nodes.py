@@ -115,7 +115,7 @@ def kind_of(name: str) -> CollectiveOp | str | None:
 
 
 def from_record(node: HostNode, caller: HostNode | None) -> Communication | None:
-    """Return the communication of a ``record_param_comms``, or None if it is unknown.
+    """Return the communication of a ``record_param_comms`` node, or None if unknown.
 
     Args:
         node: The ``record_param_comms`` node.
@@ -279,7 +279,7 @@ def _members(
 def _side(
     own: Sequence[int], other: Sequence[int], buffer: Sequence[Tensor], where: str
 ) -> tuple[int, ...]:
-    """Return the splits of one direction in bytes. Without *own*, they are even."""
+    """Return the splits of one direction in bytes. If *own* is empty, they are even."""
     if own:
         return split_bytes(own, buffer, where)
     return split_bytes([1] * len(other), buffer, where)

@@ -190,7 +190,8 @@ class HostGraph:
             is_async=what.is_async is not False,
             # Groups do not order messages, so each message has its own queue.
             queue=group if isinstance(what.op, CollectiveOp) else node.node_id,
-            # Without a kernel, the times are those of the host.
+            # Without a kernel, the known times are those of the host. Do not use them
+            # to order transfers.
             stream=times.get("stream"),
             span=Span(times["start_ns"], times["duration_ns"])
             if "stream" in times

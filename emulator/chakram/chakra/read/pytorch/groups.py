@@ -165,7 +165,7 @@ class GroupFinder:
             settled = self._settled(each)
             if settled is None:
                 groups.append(next(following))
-                # If the user's setting leaves one group, nothing was inferred.
+                # If the user's setting allows only one group, nothing was inferred.
                 settled_by_user += len(self._stated(each)) == 1
             else:
                 groups.append(settled.name)

@@ -143,7 +143,7 @@ def read_profile(chunks: Iterable[bytes], source: str) -> Profile:
 def _take_mark(
     events: _Events, function_of: dict[int, int], event: Mapping[str, Any], where: str
 ) -> None:
-    # Profiles of old PyTorch versions lack these ids and have 0 everywhere.
+    # Old PyTorch versions write 0 in place of these ids.
     function = _argument(event, "Record function id") or None
     external = _argument(event, "External id")
     if function is not None and external is not None:

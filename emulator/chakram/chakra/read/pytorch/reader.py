@@ -52,7 +52,7 @@ _UNPROFILED_SHARE = 0.25
 _STRAY_SHARE = 0.01
 """Maximum share of kernel time that may lack an operation without a warning."""
 _START = "init"
-"""Operation name in the record of a communicator's start, which transfers nothing."""
+"""Operation name for the start of a communicator, which transfers no data."""
 _STRUCTURE = "[pytorch|profiler|execution_trace|"
 """Name prefix of the nodes for the process and its threads."""
 
@@ -240,7 +240,10 @@ class HostTrace:
             )
 
     def _check_steps(self) -> None:
-        """Refuse a profile without any operation of the trace: it has other steps."""
+        """Refuse a profile without any operation of the trace.
+
+        Such a profile covers other steps.
+        """
         profile = self._profile
         if profile is None or self._profiled or not self._unprofiled:
             return
@@ -259,7 +262,7 @@ class HostTrace:
         recorded: set[int] = set()
         for node in self._records:
             recorded.add(node.parent)
-            # A backend that builds a transfer from others records the inner ones too.
+            # A backend that builds a transfer from other transfers records those too.
             if node.parent in records and node.parent != node.node_id:
                 continue
             caller = callers.get(node.parent)

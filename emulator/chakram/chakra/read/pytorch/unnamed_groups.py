@@ -232,7 +232,7 @@ class _Rank:
     def keep_demanded(
         self, sides: Mapping[int, Mapping[tuple[str, int], _Sides]]
     ) -> bool:
-        """Assign operations that are all needed to match a peer's certain operations.
+        """Assign operations to a group if a peer's certain operations need all of them.
 
         Returns:
             Whether anything changed.
