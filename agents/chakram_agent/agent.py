@@ -144,7 +144,7 @@ class Agent:
         servers: Fork servers, which start the shards.
         pin: Whether to pin each shard to one core.
         traffic_lease_ns: Longest time without a heartbeat while there is traffic.
-        idle_lease_ns: Longest time without a controller. If None, unlimited.
+        idle_lease_ns: Longest time without a controller. If None, there is no limit.
         abandoned: Event that the agent sets after *idle_lease_ns* without a controller.
         metrics: Endpoint that gets the counters once a second. If it is None, only the
             controller gets them.
@@ -204,7 +204,7 @@ class Agent:
         return self._session
 
     def heartbeat(self, session: str, jobs: Sequence[str] = ()) -> None:
-        """Record a controller heartbeat, which names the only jobs that may begin.
+        """Record a controller heartbeat, with the jobs that may begin iterations.
 
         Raises:
             AgentError: If the session has ended.
@@ -279,7 +279,7 @@ class Agent:
             )
 
     def arm(self, session: str, start_ns: int, jobs: Sequence[str] = ()) -> None:
-        """Schedule the start of *jobs*, or of all jobs if empty, at *start_ns*.
+        """Schedule the start of *jobs* at *start_ns*. If *jobs* is empty, start all.
 
         Raises:
             AgentError: If *start_ns* is in the past or too far in the future.
@@ -321,8 +321,8 @@ class Agent:
             if not self._shards.renew_lease(now_ns):
                 self._dispatch(events.Abort(reason=LEASE_SENTENCE))
             if now_ns - before_ns > LOOP_STALL_NS and not has_waited:
-                # Heartbeats may be queued, so handle them before deadlines. Skip the
-                # deadlines only once in a row, because many stalls could otherwise
+                # Heartbeats may be queued, so handle them before deadlines. Do not skip
+                # the deadlines twice in succession, because many stalls could otherwise
                 # postpone them forever.
                 has_waited = True
                 continue
@@ -335,14 +335,14 @@ class Agent:
                 self._tell_counters()
 
     def saw_controller(self) -> None:
-        """Renew the idle lease without a session.
+        """Renew the idle lease, even if no session is open.
 
         A controller may wait for agents on other hosts, or predict a run, for minutes.
         """
         self._had_controller_ns = monotonic_ns()
 
     def _check_controller(self, now_ns: int) -> None:
-        """Give up if the agent has had no controller for too long."""
+        """Set ``abandoned`` if the agent has had no controller for too long."""
         if self.state.session is not None:
             self._had_controller_ns = now_ns
         lease_ns = self.idle_lease_ns

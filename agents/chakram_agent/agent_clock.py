@@ -26,9 +26,9 @@ def wrong_clock(
 
     Args:
         text: Value of ``CHAKRAM_TEST_CLOCK``.
-        began_ns: Time of the right clock at which the drift and the delay of the step
+        began_ns: Time of the correct clock at which the drift and the delay of the step
             begin.
-        now_ns: Function that returns the time of the right clock.
+        now_ns: Function that returns the time of the correct clock.
     """
     offset_s, ppm, step_s, after_s = (*map(float, text.split(",")), 0.0, 0.0)[:4]
     offset_ns, step_ns = round(offset_s * 1e9), round(step_s * 1e9)

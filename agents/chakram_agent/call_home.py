@@ -314,8 +314,8 @@ class CallHome:
 
         Raises:
             ChakramError: If the controller refuses.
-            OSError: If the controller cannot be reached at any address. This is the
-                most informative of the errors.
+            OSError: If the controller cannot be reached at any address. This method
+                raises the most informative of the errors.
         """
         failures: list[OSError] = []
         for controller in tuple(self.controllers):

@@ -158,7 +158,10 @@ def spawn_fork_server() -> ForkServer:
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return the agent's end and the fork server's end, whose descriptor is above 2."""
+    """Return a new pair of sockets: one for the agent, one for the fork server.
+
+    The descriptor of the fork server's socket is above 2.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         # The agent's standard streams may be closed, which frees descriptors 0 to 2.
@@ -189,7 +192,7 @@ def _serve(requests: socket.socket, parent: int) -> None:
     os.dup2(null, 1)
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number != requests.fileno():
-            with suppress(OSError):  # ``listdir`` closed its own
+            with suppress(OSError):  # already closed by ``listdir``
                 os.close(number)
     set_process_name(_NAME)
     # The garbage collector of a shard would otherwise write to all shared pages.

@@ -188,7 +188,7 @@ async def _refusals(context: Context) -> AsyncIterator[None]:
         await context.abort(
             next(code for kind, code in _CODES if isinstance(error, kind)),
             # Shorten the text, because HTTP/2 headers have a limit of about 8 KiB, and
-            # gRPC encodes each byte outside of ASCII as three. The metadata contain the
+            # gRPC encodes each non-ASCII byte as three bytes. The metadata contain the
             # whole error.
             clipped(str(error), 300),
             trailing_metadata=((METADATA_KEY, encode_error(error)),),

@@ -22,7 +22,7 @@ writes a stamp every 50 ms, so it can miss up to 30 stamps.
 """
 
 LAPSED = -1
-"""A stamp that ends the lease, whatever the time is."""
+"""A stamp that ends the lease immediately."""
 
 LEASE_SENTENCE = (
     f"the agent stalled for more than {LEASE_NS / 1e9:g} s, so its traffic has "

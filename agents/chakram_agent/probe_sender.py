@@ -224,7 +224,7 @@ class Prober:
             self._schedule(lane)
 
     def wait(self, limit_ns: int) -> None:
-        """Return soon if there is work, and after *limit_ns* at the latest."""
+        """Wait for work, for at most *limit_ns*."""
         sleep_ns = limit_ns
         if self._due:
             sleep_ns = min(sleep_ns, self._due[0][0] - monotonic_ns())

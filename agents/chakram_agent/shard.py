@@ -155,7 +155,7 @@ def _shared_line(
 CHORES_NS = 1_000_000
 """Interval between chores. Chores are all work of the loop except packet handling."""
 TALLY_NS = 1_000_000
-"""Interval between turns of the tally, each of which updates a few counters."""
+"""Interval between turns of ``Tally``, each of which updates a few counters."""
 REPORT_NS = 50_000_000
 REPORT_ROWS = 4096
 NICS_NS = 1_000_000_000

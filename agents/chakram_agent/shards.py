@@ -105,7 +105,8 @@ class Shards:
             shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
 
     def choose(self, jobs: Sequence[str]) -> None:
-        """Have all shards begin iterations of *jobs* only, or of all jobs if empty."""
+        """Let all shards begin iterations of *jobs* only. If *jobs* is empty, allow
+        all."""
         for shard in self._processes.values():
             shard.tell(pb.ShardCommand(choose=pb.ShardChoose(jobs=jobs)))
 

@@ -11,7 +11,7 @@
     FAILED --Reset, controller lost--> IDLE
 
 In DONE, the shards still answer packets from their peers, which may lack
-acknowledgments. In DRAINING, the shards stop and send the rest of their records. A
+acknowledgments. In DRAINING, the shards stop and send their remaining records. A
 session is the time during which one controller uses the agent. It ends with the
 controller's stream, or when heartbeats cease.
 

@@ -124,13 +124,15 @@ cdef extern from "sys/epoll.h" nogil:
     )
 
 cdef enum:
-    # Most datagrams or coalesced batches that one call takes from the kernel.
+    # Maximum number of datagrams or coalesced batches that one call takes
+    # from the kernel.
     ARRIVALS = 4
     # Larger than any UDP datagram or coalesced batch.
     BUFFER_BYTES = 65536
     # Room for the three control messages that the port requests from the kernel.
     CONTROL_BYTES = 96
-    # Most descriptors that one poll returns. The next poll returns any others.
+    # Maximum number of descriptors that one poll returns. The next poll returns any
+    # others.
     READY = 64
     CONGESTION_EXPERIENCED = 3
     # Largest segment size that the kernel accepts, a 16-bit number.
@@ -384,7 +386,7 @@ cdef class BatchPort(Port):
         return False
 
     cdef bint _send_singly(self, Py_ssize_t segment_size) except -1:
-        """Send the segments one by one. After a failure, the rest counts as lost."""
+        """Send the segments one by one. Segments after a failure count as lost."""
         cdef Py_ssize_t start = 0
         cdef int number
         self._outgoing.msg_control = NULL
@@ -396,7 +398,7 @@ cdef class BatchPort(Port):
             )
             if number != 0:
                 self._has_no_room(number)
-                # If earlier segments have left, the rest counts as lost, because the
+                # If earlier segments have left, the others count as lost, because the
                 # port must not send the burst again.
                 return start > 0
             start += segment_size
@@ -488,8 +490,8 @@ cdef object _put_control(
     cmsg.cmsg_len = CMSG_LEN(length)
     cmsg.cmsg_level = level
     cmsg.cmsg_type = kind
-    # A short is the first two bytes of *value*. This is correct on little-endian
-    # machines, and everywhere for 0.
+    # Copy only the first two bytes of *value* for a short. On big-endian machines,
+    # this is correct only for 0.
     memcpy(CMSG_DATA(cmsg), &value, length)
 
 

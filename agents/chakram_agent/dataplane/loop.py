@@ -107,9 +107,8 @@ class Line:
         self.endpoint = endpoint
         self._engine: PortEngine = endpoint.engine
         if not 0 < (endpoint.port.rate_bps or 0) < _FAST_BPS:
-            # The peer continues as soon as it has the message. If the data precede the
-            # ACK, the peer does not first receive the ACK, and this process does not
-            # first send it.
+            # The peer continues as soon as it has the message. Send short data before
+            # the ACK, so that the ACK does not delay the message.
             self._engine.lead_with_short_data()
         self.port = port
         self._outer_header_bytes = _OUTER_HEADER_BYTES
@@ -344,7 +343,7 @@ class DataPlane:
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def wait(self, limit_ns: int) -> None:
-        """Return soon if there is work, and after *limit_ns* at the latest."""
+        """Wait for work, for at most *limit_ns*."""
         now_ns = _now_ns()
         if now_ns - self._active_ns < _SPIN_NS:
             return
@@ -393,7 +392,7 @@ class DataPlane:
                 line.pauses.close()
 
     def _poll(self, timeout_ns: int) -> list[int]:
-        """Return the readable descriptors, after *timeout_ns* at the latest."""
+        """Wait for at most *timeout_ns*, and return the readable descriptors."""
         if self._exact:
             try:
                 return exact_poll(self._epoll.fileno(), timeout_ns)

@@ -2,8 +2,9 @@
 
 The memory begins with a fixed pattern, from which all messages that the port sends take
 their payload. Different messages start at different positions of the pattern, so that
-misplaced payload is found. Room for one piece follows the pattern. All payload that is
-not verified may overwrite this room. The slots of the verified queue pairs come last.
+misplaced payload is detected. Room for one piece follows the pattern. All payload that
+is not verified may overwrite this room. The slots of the verified queue pairs come
+last.
 """
 
 from __future__ import annotations

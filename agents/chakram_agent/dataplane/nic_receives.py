@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from chakram_agent.dataplane.nic_queue_pair import NicQueuePair
 
 SHARE_FROM = 64
-"""Smallest number of queue pairs that share receives, instead of having a few each."""
+"""Smallest number of queue pairs that share receives.
+
+If there are fewer queue pairs, each one has its own receives.
+"""
 
 _MAX_DEPTH = 64
 _MIN_DEPTH = 4
@@ -77,7 +80,8 @@ class PortReceives:
 
     Attributes:
         depths: Maximum numbers of posted sends and receives.
-        shared: Receive queue that the queue pairs share. If None, each has its own.
+        shared: Receive queue that the queue pairs share. If None, each queue pair has
+            its own receive queue.
     """
 
     def __init__(
@@ -121,7 +125,10 @@ class PortReceives:
             self._post(pair, self.depths.receives)
 
     def consume(self, pair: NicQueuePair) -> None:
-        """Count a completed receive. After half a queue of them, post new receives.
+        """Count a completed receive.
+
+        When half of a queue's receives have completed, post the same number of new
+        receives.
 
         Raises:
             OSError: If the device refuses new receives.

@@ -39,7 +39,7 @@ def open_port(
     Args:
         specification: ``udp:``, ``udp:INTERFACE`` or ``memory:``. The suffix
             ``,pauses`` may follow an interface (see ``open_line``).
-        options: Addresses, source ports, buffers.
+        options: Addresses, source ports and buffers of the port.
         network: Network that connects the ``memory:`` ports of this process.
 
     Raises:

@@ -67,7 +67,7 @@ class ProbePort:
 
     Args:
         interface: Interface that packets must use. If empty, the routes decide.
-        options: Addresses and source ports.
+        options: Addresses and source ports of the port.
 
     Raises:
         EnvironmentProblem: If the port cannot be opened.

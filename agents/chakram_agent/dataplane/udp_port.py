@@ -167,7 +167,7 @@ class UdpPort(Port):
     def _send_singly(
         self, view: memoryview, segment_size: int, destination: int, source_port: int
     ) -> bool:
-        """Send the segments one by one. After a failure, the rest counts as lost."""
+        """Send the segments one by one. Segments after a failure count as lost."""
         sender = self._sockets.senders[source_port]
         address = self._destinations[destination]
         for start in range(0, len(view), segment_size):
@@ -178,7 +178,7 @@ class UdpPort(Port):
                 if not self._sockets.has_no_room(number, destination):
                     raise self._sockets.cannot_send(number, destination) from error
                 self.send_retries += 1
-                # If earlier segments have left, the rest counts as lost, because the
+                # If earlier segments have left, the others count as lost, because the
                 # port must not send the burst again.
                 return start > 0
         return True

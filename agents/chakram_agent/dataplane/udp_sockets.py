@@ -81,7 +81,7 @@ class UdpSockets:
 
     Args:
         interface: Interface that packets must use. If empty, the routes decide.
-        options: Addresses, source ports, buffers.
+        options: Addresses, source ports and buffers of the port.
 
     Attributes:
         options: The options of the port.
@@ -227,7 +227,7 @@ class UdpSockets:
         )
 
     def _set_buffer(self, sock: socket.socket, forced: int, plain: int) -> None:
-        """Request a buffer, if permitted beyond the system limit."""
+        """Request a buffer size. It may exceed the system limit if permitted."""
         wanted = self.options.buffer_bytes
         try:
             sock.setsockopt(socket.SOL_SOCKET, forced, wanted)

@@ -95,7 +95,8 @@ class VerbsEngine(PortEngine):
     Attributes:
         bound: The ends of the queue pairs on the NIC, which their peers need.
         settings: Settings of the device, after `bind`.
-        is_behind: Whether completions wait that do not make the descriptor readable.
+        is_behind: Whether completions are pending but do not make the descriptor
+            readable.
     """
 
     def __init__(
@@ -307,7 +308,7 @@ class VerbsEngine(PortEngine):
                 are on sockets, which use the QPNs of the plan.
 
         Raises:
-            PlanError: If sockets at the other end could send more than fits a slot.
+            PlanError: If sockets at the other end could send more than fits in a slot.
             RunFailed: If the device refuses a connection.
         """
         for pair in self._pairs.values():
