@@ -91,8 +91,8 @@ def make_certificates(
             key = ec.generate_private_key(ec.SECP256R1())
             certificate = sign(
                 authority,
-                # Clients check only the alternative names. A longer common name is not
-                # valid.
+                # Clients check only the alternative names. Shorten the common name,
+                # because X.509 limits its length.
                 subject=name[:_LONGEST_COMMON_NAME],
                 alternatives=[_alternative(name, each) for each in addresses]
                 or [x509.DNSName(name)],

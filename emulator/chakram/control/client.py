@@ -74,11 +74,11 @@ class AgentClient:
         name: Name of the agent in the plan.
         target: ``unix:/path`` or ``host:port``.
         tls: Whether the channel uses certificates.
-        ping: Function that exchanges a ping without a call. If None, use a call.
+        ping: Function that exchanges a ping without a gRPC call. If None, use a call.
         place: Location of the agent for messages. If None, use *target*.
         description: Description of the agent at the time of the connection.
-        jobs: Jobs that may begin iterations. If empty, all may. Heartbeats carry this
-            list.
+        jobs: Jobs that may begin iterations. If empty, all jobs may. Heartbeats carry
+            this list.
     """
 
     channel: grpc.aio.Channel
@@ -133,7 +133,8 @@ class AgentClient:
             name: Name of the agent in the plan.
             tls: Certificates. None for an agent on this machine.
             timeout_s: Longest time to wait for the agent.
-            ping: Function that exchanges a ping without a call. If None, use a call.
+            ping: Function that exchanges a ping without a gRPC call. If None, use a
+                call.
             place: Location of the agent for messages. If None, use *target*.
 
         Raises:

@@ -23,8 +23,8 @@ _SHORTEST_PAUSE_NS = 250_000_000
 _USUAL_DRIFT = 100e-6
 """Standard deviation of the drift of clocks before anything is measured."""
 _LEAST_ERROR_NS = 10_000.0
-"""Least error of a burst's best ping. A slower ping than the fastest has a larger
-error."""
+"""Smallest error of a burst's best ping. A ping that is slower than the fastest one has
+a larger error."""
 _CONTRADICTION = 3.0
 """Number of standard deviations by which a burst may miss the line of its segment."""
 
@@ -134,16 +134,17 @@ class ClockTrack:
 
     @property
     def line(self) -> ClockLine:
-        """Conversion of current times."""
+        """Line that converts current times."""
         return self.segments[-1].line if self.segments else ClockLine()
 
     @property
     def uncertainty_ns(self) -> int:
         """Bound on the error of converted times.
 
-        Times are converted by the latest line at that moment, so the bound includes the
-        difference of this line from the final line. Times between the last burst before
-        a step and the first burst after the step may be wrong by the whole step.
+        Each time is converted with the line that is the latest at that time. The bound
+        includes the difference between that line and the final line. Times between the
+        last burst before a step and the first burst after the step may be wrong by the
+        whole step.
         """
         bounds = [segment.uncertainty_ns for segment in self.segments]
         for used, sample, later in zip(
@@ -169,7 +170,7 @@ class ClockTrack:
         return local_ns + round(self.segments[-1].offset_ns(local_ns))
 
     def _contradicts(self, sample: ClockSample) -> bool:
-        """Return whether a sample is off by more than its error plus the line's."""
+        """Return whether a sample differs from the line by more than both errors."""
         segment = self.segments[-1]
         elapsed_ns = sample.local_ns - segment.end_ns
         error_ns = (

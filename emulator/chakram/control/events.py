@@ -186,8 +186,8 @@ class HostCounters:
     """Counters of the agent's host since the start of the run.
 
     Attributes:
-        counts: Name and increase of each counter that could be read. For frequencies,
-            the value instead of the increase.
+        counts: Name and increase of each counter that could be read. A frequency is
+            reported as its value instead.
     """
 
     time_ns: int

@@ -16,7 +16,7 @@ from chakram.foundation.ip_addresses import is_loopback
 _M = TypeVar("_M", bound=Message)
 
 HEARTBEAT_INTERVAL_NS = 300_000_000
-"""Interval between heartbeats. Four may be late or lost before a lease ends."""
+"""Interval between heartbeats. Four missed heartbeats do not end a lease."""
 
 _SIZES = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

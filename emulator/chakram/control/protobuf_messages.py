@@ -23,7 +23,8 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 8
-"""Protocol version, equal on both sides. Each incompatible change increments it."""
+"""Protocol version, which must be equal on both sides. Each incompatible change
+increments it."""
 
 MAX_MESSAGE_BYTES = 64 * 2**20
 """Maximum message length. Both sides refuse longer messages without parsing them."""

@@ -1,4 +1,4 @@
-"""Reading of this host's wall clock, and queries to the daemons that synchronize it."""
+"""Read this host's wall clock, and query the daemons that synchronize it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _output(command: Sequence[str]) -> str:
 async def time_source(
     output: Callable[[Sequence[str]], Awaitable[str]] = _output,
 ) -> TimeSource | None:
-    """Return the time source of this host's wall clock, or None if none responds."""
+    """Return this host's time source, or None if no daemon responds."""
     found = parse_tracking(await output(_CHRONY))
     if found is not None and found.is_synchronized:
         return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chakram.foundation.errors import ConfigError
 
-# Error reasons of OpenSSL if the key belongs to another certificate or is too weak.
+# OpenSSL's error reasons for a key of another certificate and for a weak key.
 _OTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 _WEAK_KEY = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL")
 

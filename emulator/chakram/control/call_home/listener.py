@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 _HELLO_TIMEOUT_S = 5.0
 _COMMANDS_TIMEOUT_S = 5.0
-"""Longest time until an agent has a connection that a call can use."""
+"""Longest time to wait for a connection of an agent that a call can use."""
 _PING_TIMEOUT_S = 5.0
 _END_TIMEOUT_S = 1.0
 _BACKLOG = 512
@@ -180,8 +180,8 @@ class CallHomeListener:
     connections.
 
     Args:
-        folder: Folder for the Unix sockets on which ``AgentClient`` calls agents. Only
-            its owner must be able to open it.
+        folder: Folder for the Unix sockets on which ``AgentClient`` calls agents. No
+            other user may have access to it.
         enrollment: Object that decides which agents may enroll.
         authority: Authority that signs the agents' certificates.
         log: Function that is called with the name of an agent and lines of its log.
@@ -212,7 +212,7 @@ class CallHomeListener:
         self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()
 
     async def listen(self, host: str, port: int) -> int:
-        """Start to listen, and return the port.
+        """Start listening, and return the port.
 
         Args:
             host: Address to listen on. If empty, all addresses.

@@ -58,7 +58,7 @@ class RunAuthority:
             request: Certificate signing request in DER.
 
         Raises:
-            PeerError: If the request is not valid or has another kind of key.
+            PeerError: If the request is not valid, or its key has an unsupported type.
         """
         key = self.check_request(name, request)
         now = datetime.now(UTC)
@@ -79,7 +79,7 @@ class RunAuthority:
         """Check a certificate signing request, and return its public key.
 
         Raises:
-            PeerError: If the request is not valid or has another kind of key.
+            PeerError: If the request is not valid, or its key has an unsupported type.
         """
         try:
             parsed = x509.load_der_x509_csr(request)
