@@ -1,4 +1,4 @@
-"""Reading of the counters of all switches before, during and after a run."""
+"""Read the counters of all switches before, during and after a run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOST_GAPS = 3
 
 
 class Collector:
-    """Reads the switches of a fabric; use it as an asynchronous context manager.
+    """Reader of a fabric's switches. Use it as an asynchronous context manager.
 
     Args:
         plan: Switches to read.
@@ -91,15 +91,15 @@ class Collector:
             await self._receiver.close()
 
     async def begin(self) -> None:
-        """Wait until the counters are current, and store them as the beginning."""
+        """Wait until the counters are current, and store them as initial counters."""
         self._before = await self._settled("before")
         self._start_ns = monotonic_ns()
 
     async def end(self, *, is_patient: bool = True) -> None:
-        """Wait until the counters are current, and store them as the end.
+        """Wait until the counters are current, and store them as final counters.
 
-        A switch that no longer answers prolongs the wait by a few of its intervals.
-        Without *is_patient*, as after a failed run, the wait takes at most a few
+        A switch that no longer answers prolongs the wait by a few of its intervals. If
+        *is_patient* is false, as after a failed run, the wait takes at most a few
         seconds.
         """
         self._end_ns = monotonic_ns()
@@ -134,7 +134,7 @@ class Collector:
         )
 
     def classes(self) -> list[tuple[str, str, int, dict[str, int]]]:
-        """Return link, direction, class and current counters of outgoing traffic.
+        """Return the link, direction, class and current counters of outgoing traffic.
 
         Hosts do not report counters. The pause frames that a host received are the
         pause frames that its switch sent.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from chakram.telemetry.mapping import ALL_CLASSES, GAUGES, Reading
 
 UNKNOWN = -1
-"""Value of a counter that the switch does not report."""
+"""Value in place of a counter that the switch does not report."""
 
 SAMPLED = (
     "sent_bytes",
@@ -28,10 +28,10 @@ SAMPLED = (
     "pauses_sent",
     "paused_ns",
 )
-"""Counters of a sample, after its time, port and class."""
+"""Counters in a sample. They follow the sample's time, port and class."""
 
 ROW = 3 + len(SAMPLED)
-"""Numbers per sample."""
+"""Number of values per sample."""
 
 _HALF_OF_32_BITS = 1 << 31
 _WIDTH_32 = 1 << 32
@@ -41,7 +41,7 @@ _MOST_EVENTS = 1_000
 _LONG_AGO_NS = 60 * 10**9
 
 Key = tuple[str, int, str]
-"""Port, class (or ``ALL_CLASSES``) and counter."""
+"""Key of a counter: port, class (or ``ALL_CLASSES``) and name of the counter."""
 
 
 @dataclass(slots=True)
@@ -231,7 +231,7 @@ class CounterHistory:
         )
 
     def samples(self) -> Iterator[tuple[int, str, int, dict[str, int]]]:
-        """Yield time, port, class and known counters of each sample.
+        """Yield the time, port, class and known counters of each sample.
 
         A watermark of a switch is the longest queue since a user cleared the watermark.
         The watermark in a sample is the longest queue since the previous sample, if the
@@ -367,9 +367,9 @@ class CounterHistory:
 def both(before: Mark, after: Mark, port: str, counter: str) -> tuple[int, int] | None:
     """Return the values of a port's counter at two moments, or None if unknown.
 
-    Without a counter of the whole port, the result is the sum over its classes. The
-    values are unknown if any counter of the port was reset between the moments. They
-    are also unknown if a value is missing at either moment.
+    If there is no counter of the whole port, the result is the sum over its classes.
+    The values are unknown if any counter of the port was reset between the moments.
+    They are also unknown if a value is missing at either moment.
     """
     if before.resets.get(port) != after.resets.get(port):
         return None

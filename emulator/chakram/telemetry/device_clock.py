@@ -38,8 +38,8 @@ class DeviceClock:
     Attributes:
         best: The fastest exchange of each burst of requests.
         advances: Whether the device's time changed within every burst. If not, samples
-            get their times of arrival, so later bursts do not change the lead.
-        assumed_ns: Lead of a clock that was not measured.
+            get their arrival times, so later bursts do not change the lead.
+        assumed_ns: Lead to assume if the clock was not measured.
         step_ns: Estimated size of the steps in which the clock advances.
     """
 
@@ -59,7 +59,8 @@ class DeviceClock:
             return
         best = min(exchanges, key=lambda each: each.round_trip_ns)
         self.best.append(best)
-        # Without steps, the leads of two exchanges differ by half of both round trips.
+        # If the clock has no steps, the leads of two exchanges differ by at most half
+        # the sum of their round trips.
         steps = (
             abs(each.ahead_ns - best.ahead_ns)
             - (each.round_trip_ns + best.round_trip_ns + 1) // 2

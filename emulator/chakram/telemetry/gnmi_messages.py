@@ -109,7 +109,7 @@ def encoding_of(mapping: TelemetryMapping) -> int:
 
 
 def prefix_of(target: str | None) -> Any:
-    """Return the prefix that names a target, or None without a target."""
+    """Return the prefix that names a target, or None if there is no target."""
     return encode_path((), target) if target else None
 
 

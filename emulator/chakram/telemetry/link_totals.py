@@ -58,7 +58,9 @@ class _End:
         return grown(self.counters.before, self.counters.after, self.port, counter)
 
     def octets(self, way: str) -> tuple[int, int] | None:
-        """Return the bytes before and after, without FCS if packets are counted.
+        """Return the bytes before and after the run.
+
+        If the switch counts packets, the FCS is subtracted from the bytes.
 
         A 32-bit byte counter may have wrapped and be less than the FCS of all packets
         so far. A switch may also read packets later than bytes. The result is
@@ -102,7 +104,7 @@ def link_records(
     Args:
         directions: Records without traffic (``preparation.link_records``).
         topology: Topology of the fabric.
-        switches: What its switches counted, by name.
+        switches: Counters of the fabric's switches, by name.
     """
     ends = {
         port: _End(counters, device_port)
@@ -156,7 +158,7 @@ def link_samples(
     Args:
         ports: Names of the fabric's ports, in the order of their numbers.
         topology: Topology of the fabric.
-        switches: What its switches counted, by name.
+        switches: Counters of the fabric's switches, by name.
         start_ns: Beginning of the run on the clock of this machine.
         end_ns: End of the run on that clock.
     """

@@ -128,12 +128,12 @@ class OtlpMetrics(Model):
 
 
 class TelemetryMapping(Model):
-    """A mapping, as in its YAML file."""
+    """Contents of a mapping's YAML file."""
 
     version: Literal[1]
     """Version of the file format."""
     encoding: Literal["json", "json_ietf", "proto"] = "json_ietf"
-    """Encoding that requests ask for."""
+    """Encoding of values to request."""
     target: str | None = None
     """Target in the prefix of all subscriptions to counters."""
     least_interval_ns: Time = Field(default=0, alias="least_interval")
@@ -210,7 +210,7 @@ class PathMatcher:
                     self._keys.setdefault(keyed[1], set()).add(keyed[2])
 
     def find(self, elements: Elements) -> tuple[str, int, str] | None:
-        """Return port, class and counter of a leaf, or None if it has no meaning."""
+        """Return the port, class and counter of a leaf, or None if unknown."""
         if elements in self._known:
             return self._known[elements]
         found = self._match(elements)
@@ -238,7 +238,7 @@ class PathMatcher:
     def leaves(
         self, elements: Elements, value: object
     ) -> Iterator[tuple[Elements, object]]:
-        """Yield path and content of each leaf in a value.
+        """Yield the path and content of each leaf in a value.
 
         The arguments are those of ``readings``. SONiC's translation library wraps the
         value of a path in an object with the last name of that path.
@@ -298,7 +298,7 @@ class PathMatcher:
 
 
 def split_path(path: str) -> Elements:
-    """Return the elements of a path. Slashes within brackets separate nothing."""
+    """Return the elements of a path. Slashes in brackets are not separators."""
     elements, depth, start = [], 0, 0
     for at, letter in enumerate(path):
         depth += (letter == "[") - (letter == "]")

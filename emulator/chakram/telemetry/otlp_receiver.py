@@ -41,7 +41,7 @@ class OtlpReceiver:
 
     Attributes:
         strangers: Number of data points from switches that no target names.
-        address: ``host:port`` at which it listens.
+        address: ``host:port`` at which the receiver listens.
     """
 
     def __init__(self, listener: OtlpListener, readers: Iterable[SwitchReader]) -> None:
@@ -59,7 +59,7 @@ class OtlpReceiver:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Raises:
             ConfigError: If a package is missing.

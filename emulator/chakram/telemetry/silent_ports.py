@@ -15,12 +15,12 @@ _SILENT_ROUNDS = 2
 _LOOK_NS = 100_000_000
 
 Part = tuple[str, bool]
-"""A port, and whether the counters are of the whole port instead of its classes."""
+"""A port, and whether the counters are those of the whole port, not of its classes."""
 
 
 @dataclass(slots=True)
 class _Reports:
-    """A part's last report, number of rounds, and start of the last round."""
+    """Time of a part's last report, number of rounds, and start of the last round."""
 
     heard_ns: int
     rounds: int = 0

@@ -72,7 +72,7 @@ _NO_GET = frozenset(
         grpc.StatusCode.NOT_FOUND,
     }
 )
-"""Status codes of a refused request for values that do not rule out a subscription."""
+"""Status codes of a failed Get request after which a subscription can still succeed."""
 
 _REFUSALS = {
     grpc.StatusCode.UNAUTHENTICATED: "refuses the user or certificate",
@@ -85,7 +85,7 @@ _REFUSALS = {
 
 
 class SwitchReader:
-    """Reads one switch for the duration of a run.
+    """Reader of one switch for the duration of a run.
 
     Args:
         target: Switch to read.
@@ -184,7 +184,7 @@ class SwitchReader:
                 self.clock.add(exchanges)
                 return
         if not self.clock.best:
-            # Samples then get their times of arrival.
+            # In this case, samples get their arrival times.
             self.clock.advances = False
 
     async def _exchanges(self, stub: Any, request: Any) -> list[Exchange]:
