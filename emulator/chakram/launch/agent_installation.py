@@ -21,7 +21,7 @@ LIMIT_S = 600.0
 """Limit on the duration of a command."""
 
 _TIMED_OUT = 124
-"""Exit status that the ``timeout`` command of coreutils uses."""
+"""Exit status after a time limit, as for the ``timeout`` command in coreutils."""
 
 FOLDER = ".cache/chakram"
 """Folder for bundles on hosts, relative to the home directory."""

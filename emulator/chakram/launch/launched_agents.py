@@ -56,14 +56,14 @@ _PROBED_PORT = 9  # discard port; connecting a UDP socket sends nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """Options of the user for starting agents.
+    """The user's options for starting agents.
 
     Attributes:
         kind: Name of the launcher.
         listen: Address and port that the controller listens on. If empty, all addresses
             and a free port.
         agent: Command of the agent on the hosts. If empty, the agent that was pushed to
-            a host, or ``chakram-agent`` if there is none.
+            a host, or ``chakram-agent`` if no agent was pushed.
         options: Further options for the launcher's own command.
         lease: Time without a controller after which agents end themselves.
         tolerate: Number of hosts that may be absent. If a tolerated host is absent, the
@@ -160,7 +160,7 @@ class LaunchedAgents:
     _logged: dict[str, int] = field(default_factory=dict)
 
     async def ended(self, within_s: float | None = _ENDS_WITHIN_S) -> list[str]:
-        """Return clauses about how launchers have ended, without running launchers.
+        """Return clauses about how launchers have ended. Omit running launchers.
 
         The connection of an agent ends before its launcher does. The method therefore
         waits if no launcher has ended.
