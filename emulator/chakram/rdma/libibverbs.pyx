@@ -174,7 +174,7 @@ cdef class Device:
         return found
 
     def close(self):
-        """Release the device. First release everything that belongs to it."""
+        """Release the device. Release its other objects before you call this method."""
         if self._pd is not NULL:
             ibv_dealloc_pd(self._pd)
             self._pd = NULL
@@ -319,7 +319,7 @@ cdef class CompletionQueue:
         return self._channel.fd
 
     def arm(self):
-        """Make the descriptor readable at the next completion. Then poll again."""
+        """Make the descriptor readable at the next completion. Poll after this call."""
         cdef ibv_cq *queue
         cdef void *context
         self._open()
@@ -415,7 +415,8 @@ cdef class SharedReceives:
         depth: Maximum number of posted receives.
 
     Raises:
-        OSError: If the queue cannot be created. Some devices support no such queues.
+        OSError: If the queue cannot be created. Some devices do not support such
+                queues.
     """
 
     cdef Device _device
@@ -482,7 +483,8 @@ cdef class QueuePair:
         completions: Completion queue of the queue pair.
         send_depth: Maximum number of posted sends without completion.
         receive_depth: Maximum number of posted receives.
-        shared: Receive queue of several queue pairs. If None, a separate queue.
+        shared: Receive queue of several queue pairs. If None, the queue pair has a
+            separate queue.
 
     Attributes:
         qpn: Queue pair number, which the device has chosen.

@@ -1,8 +1,8 @@
 """Reader for the settings of RDMA NICs that affect their traffic.
 
-Sources: sysfs of RDMA devices, and the program ``dcb`` of iproute2 for priority flow
-control. For mlx5, also sysfs of NVIDIA's drivers (``ecn``, ``tc``) and debugfs
-(``cc_params``), which need root. A setting that cannot be read is absent.
+Sources: sysfs of RDMA devices, and iproute2's ``dcb`` program for priority flow
+control. For mlx5, also the sysfs files of NVIDIA's drivers (``ecn``, ``tc``) and
+debugfs (``cc_params``), which need root. A setting that cannot be read is absent.
 """
 
 from __future__ import annotations
