@@ -105,8 +105,10 @@ class Shards:
             shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
 
     def choose(self, jobs: Sequence[str]) -> None:
-        """Let all shards begin iterations of *jobs* only. If *jobs* is empty, allow
-        all."""
+        """Have all shards begin iterations of *jobs* only.
+
+        If *jobs* is empty, the shards may begin iterations of all jobs.
+        """
         for shard in self._processes.values():
             shard.tell(pb.ShardCommand(choose=pb.ShardChoose(jobs=jobs)))
 
