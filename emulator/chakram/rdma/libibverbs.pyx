@@ -416,7 +416,7 @@ cdef class SharedReceives:
 
     Raises:
         OSError: If the queue cannot be created. Some devices do not support such
-                queues.
+            queues.
     """
 
     cdef Device _device
