@@ -2,8 +2,8 @@
 
 Source: tests with a build of ASTRA-sim 518bd51.
 
-* ASTRA-sim hangs if ``comm_size`` differs between the ranks of a collective, yet its
-  exit code is 0.
+* ASTRA-sim never completes a collective whose ``comm_size`` differs between ranks, yet
+  its exit code is 0.
 * ASTRA-sim refuses barriers and all rooted collectives except broadcast. A broadcast
   takes its recorded duration.
 * ASTRA-sim aborts at nodes that neither compute nor communicate.
