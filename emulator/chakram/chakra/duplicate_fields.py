@@ -87,7 +87,7 @@ def refuse_repeats_in_node(body: bytes, where: str) -> None:
     nodes and of PyTorch's communication records are checked.
 
     Raises:
-        TraceError: At *where*, if there is such a field.
+        TraceError: If there is such a field. *where* is the error's location.
     """
     _refuse(body, where, _NODE, attributes=10, inputs=8)
 
@@ -96,7 +96,7 @@ def refuse_repeats_in_metadata(body: bytes, where: str) -> None:
     """Refuse metadata in which a field occurs twice with different values.
 
     Raises:
-        TraceError: At *where*, if there is such a field.
+        TraceError: If there is such a field. *where* is the error's location.
     """
     _refuse(body, where, _METADATA, attributes=2, inputs=None)
 

@@ -97,7 +97,8 @@ def attribute_values(
     without a value and attributes that are not in *wanted*.
 
     Raises:
-        TraceError: At *where*, if an attribute occurs twice with different values.
+        TraceError: If an attribute occurs twice with different values. *where* is the
+            error's location.
     """
     values: dict[str, AttributeValue] = {}
     for attribute in attributes:
@@ -131,7 +132,7 @@ def decode_metadata(body: bytes, where: str) -> Metadata:
     """Decode a metadata record.
 
     Raises:
-        GarbageTrace: At *where*, if *body* is not metadata.
+        GarbageTrace: If *body* is not metadata. *where* is the error's location.
         TraceError: If a field or attribute occurs twice with different values.
     """
     message = _parsed(
@@ -150,7 +151,7 @@ def decode_node(body: bytes, where: str) -> Node:
     """Decode a node record.
 
     Raises:
-        GarbageTrace: At *where*, if *body* is not a node.
+        GarbageTrace: If *body* is not a node. *where* is the error's location.
         TraceError: If a field occurs twice with different values.
     """
     return _parsed(
@@ -205,7 +206,8 @@ def encode_json_node(
     Unknown members are ignored, as in the binary format, but counted in *lost*.
 
     Raises:
-        GarbageTrace: At *where*, if the mapping is not a node, or its type is unknown.
+        GarbageTrace: If the mapping is not a node, or its type is unknown. *where* is
+            the error's location.
     """
     node_type = members.get("type")
     known = {f"{member.name}_NODE" for member in NodeType}
@@ -256,7 +258,7 @@ def metadata_json(body: bytes, where: str) -> tuple[str, list[str]]:
     """Return a metadata record as JSON, and the fields that JSON cannot represent.
 
     Raises:
-        GarbageTrace: At *where*, if *body* is not metadata.
+        GarbageTrace: If *body* is not metadata. *where* is the error's location.
     """
     return _json(body, et_pb2.GlobalMetadata(), where)
 
@@ -268,7 +270,7 @@ def node_json(body: bytes, where: str) -> tuple[str, list[str]]:
     64-bit integers as strings and enums by name, and omits default values.
 
     Raises:
-        GarbageTrace: At *where*, if *body* is not a node.
+        GarbageTrace: If *body* is not a node. *where* is the error's location.
     """
     return _json(body, et_pb2.Node(), where)
 

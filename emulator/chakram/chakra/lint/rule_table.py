@@ -24,7 +24,7 @@ class Severity(StrEnum):
 class Rule:
     """A lint rule: its name, the meaning of a violation, and the remedy.
 
-    A finding can have more specific advice.
+    A finding can contain more specific advice than its rule.
     """
 
     name: str

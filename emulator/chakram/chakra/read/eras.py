@@ -10,8 +10,8 @@ bytes first:
   with field 1 or 3 as a varint.
 * Only proto2, which means a schema before 0.0.4, writes a zero (``08 00``) or an
   unpacked list of parents (field 4 as a varint).
-* Attributes were in field 11 in 0.0.2 and 0.0.3. In 0.0.1 there were none, and the
-  fields 12 to 20 were numbers.
+* Attributes were in field 11 in 0.0.2 and 0.0.3. Nodes of 0.0.1 had no attributes, and
+  the fields 12 to 20 were numbers.
 * Packed lists of dependencies, and attributes in field 10, have existed since 0.0.4.
 
 Chakram refuses a file without metadata if no node shows any of these signs. A node of

@@ -90,7 +90,7 @@ class PlainNodes(NodeBytes):
         on_self_control: Called with offset and id of a node that lists itself as a
             control dependency.
         on_kernel: Called with position and stream of a node that states that it did not
-            run on a CPU. If None, nothing is called.
+            run on a CPU. May be None.
     """
 
     def __init__(

@@ -212,7 +212,7 @@ def members_of(value: Any, where: str) -> dict[str, Any]:
     """Return the members of a node's JSON object.
 
     Raises:
-        GarbageTrace: At *where*, if the value is not an object.
+        GarbageTrace: If the value is not an object. *where* is the error's location.
     """
     if not isinstance(value, dict):
         raise GarbageTrace(
@@ -273,7 +273,8 @@ def encode(where: str, **fields: Any) -> bytes:
     """Return the record of a node.
 
     Raises:
-        GarbageTrace: At *where*, if a field has a value of the wrong type or range.
+        GarbageTrace: If a field has a value of the wrong type or range. *where* is the
+            error's location.
     """
     try:
         return encode_node(**fields)

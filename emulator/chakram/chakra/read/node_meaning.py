@@ -130,7 +130,8 @@ class NodeReader:
         The result does not include dependencies, offset, id or name.
 
         Raises:
-            TraceError: At *where*, if the node has no valid meaning.
+            TraceError: If the node has no valid meaning. *where* is the error's
+                location.
         """
         node_type = int(node.type)
         columns: dict[str, Any] = {"kind": NodeKind.PASS}

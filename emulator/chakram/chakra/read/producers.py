@@ -167,8 +167,8 @@ def check_unit_of_sizes(
         where: Location of the metadata.
 
     Raises:
-        TraceError: At *where*, if sizes are in elements and the element size is
-            unknown.
+        TraceError: If sizes are in elements and the element size is unknown. *where* is
+            the error's location.
     """
     unit = options.bytes_per_element
     stage = metadata is not None and metadata.attributes.get("schema") == STAGE_SCHEMA

@@ -57,8 +57,8 @@ class ReadOptions:
             because the name states microseconds.
         uncorrected: Kinds of known producer deviations that are not corrected (see
             ``CORRECTIONS``).
-        unnamed_groups: Process groups of operations that name none, such as those of
-            gloo in PyTorch host traces. The key is an operation (``all_reduce``,
+        unnamed_groups: Process groups of operations that name no group, such as those
+            of gloo in PyTorch host traces. The key is an operation (``all_reduce``,
             ``send``, ...), or ``ANY_OPERATION`` for all others. The value is the name
             of a group, or a pattern for its purpose. An ``all_to_all_v`` without its
             own key uses the key ``all_to_all``.

@@ -207,10 +207,10 @@ def _lone_name(store: Store) -> str | None:
 
 
 def _refuse_missing(path: Path, wanted: str) -> None:
-    """Refuse a path that does not exist and is not a prefix of existing names.
+    """Refuse a path that neither exists nor is a prefix of existing names.
 
     Raises:
-        TraceError: If the path is missing.
+        TraceError: If there is no such path or prefix.
         OSError: If a parent folder cannot be read.
     """
     if path.exists():

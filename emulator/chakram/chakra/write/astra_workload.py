@@ -1,8 +1,9 @@
 """Export of a job as an ASTRA-sim workload: one execution trace per NPU.
 
-The export uses programs instead of the original traces, so that it matches a run. It
-includes ``size_scale``, computation times and the order of collectives. Node r + 1 of a
-rank is row r of its program. Node 0 delays the start of a job that starts late.
+The export uses programs instead of the original traces, so that it matches a run. The
+programs include ``size_scale``, computation times and the order of collectives. Row r
+of a rank's program becomes node r + 1. Node 0 delays the start of a job that starts
+late.
 
 ASTRA-sim has four collectives and four algorithms. Every other collective is expanded
 into sends and receives, followed by an empty computation (which takes 1 ns in

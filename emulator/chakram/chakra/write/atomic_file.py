@@ -43,8 +43,8 @@ def new_file(path: Path, *, force: bool = False) -> Iterator[IO[bytes] | gzip.Gz
     """Open a file for writing that gets its name when the ``with`` block succeeds.
 
     If the block raises an error, no new file remains and an existing file stays
-    unchanged. If the name ends in ``.gz``, the content is compressed. Equal content
-    gives equal files.
+    unchanged. If the name ends in ``.gz``, the content is compressed. The same content
+    always results in the same bytes.
 
     Args:
         path: Path of the file. The folder is created if it does not exist.

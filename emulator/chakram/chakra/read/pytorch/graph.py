@@ -5,7 +5,7 @@ while its caller waits. Across all threads, ids ascend in the order in which ope
 *start*. These dependencies follow from that order:
 
 * Computation waits for the previous kernel of its stream and for everything the host
-  has waited for. Without known kernels, the host counts as the only stream.
+  has waited for. If no kernels are known, the host counts as the only stream.
 * A transfer waits for the last earlier computation of each stream, and for everything
   the host has waited for. ``chakram.program.collective_order`` orders the transfers of
   a group.

@@ -69,7 +69,7 @@ class GroupFinder:
         rank: Rank whose transfers are resolved.
         initial: The groups that the trace defines, in the order of their creation.
         unnamed_groups: The name or purpose that the user states for the group of
-            transfers that name none, by operation (see ``ReadOptions``).
+            transfers that name no group, by operation (see ``ReadOptions``).
         zero_is_a_group: Whether a group file defines a group ``0``.
         profile: The profile of the rank.
         members: The ranks of every group that the trace defines, by name.
@@ -244,7 +244,7 @@ class GroupFinder:
         """Return the number of ranks of a transfer's group.
 
         Raises:
-            TraceError: At *where*, if the size is unknown.
+            TraceError: If the size is unknown. *where* is the error's location.
         """
         for each in self.initial:
             if each.name == group or (group is None and each.name in ALL_RANKS_NAMES):
@@ -261,7 +261,8 @@ class GroupFinder:
         """Return the rank at a position of a group.
 
         Raises:
-            TraceError: At *where*, if the group has no such position.
+            TraceError: If the group has no such position. *where* is the error's
+                location.
         """
         ranks = self.members.get(group, ()) if group is not None else ()
         if not ranks:

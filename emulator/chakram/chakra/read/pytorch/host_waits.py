@@ -54,7 +54,7 @@ def waits_of_gpu(
     work: Iterable[tuple[int, int]],
     profile: Profile,
 ) -> Mapping[int, Sequence[int]]:
-    """Return the waits of a GPU that only the idle gaps between its kernels show.
+    """Return the waits that only the idle gaps between a GPU's kernels show.
 
     PyTorch's data parallelism waits for NCCL without recording the wait. The arguments
     and the result are those of ``waits_from_profile``.

@@ -54,7 +54,8 @@ def tensors(value: Any, where: str) -> list[Tensor]:
     """Return the tensors in a value, in order, with lists flattened.
 
     Raises:
-        TraceError: At *where*, if the value contains anything else.
+        TraceError: If the value contains anything else. *where* is the error's
+            location.
     """
     found: list[Tensor] = []
     pending = [value]
@@ -80,7 +81,7 @@ def total_bytes(found: Sequence[Tensor], where: str) -> int:
     """Return the total bytes of all tensors.
 
     Raises:
-        TraceError: At *where*, if the total is implausibly large.
+        TraceError: If the total is implausibly large. *where* is the error's location.
     """
     return check_size(sum(each.size_bytes for each in found), where)
 
@@ -89,7 +90,7 @@ def check_size(size_bytes: int, where: str) -> int:
     """Return *size_bytes* if it is plausible.
 
     Raises:
-        TraceError: At *where*, if it is implausibly large.
+        TraceError: If it is implausibly large. *where* is the error's location.
     """
     if size_bytes > _MOST_BYTES:
         raise TraceError(where, f"communicates {size_bytes} bytes", _HINT)
@@ -100,7 +101,7 @@ def split_sizes(value: Any, where: str) -> list[int]:
     """Return a list of split sizes from a list, or from a list written as a string.
 
     Raises:
-        TraceError: At *where*, if the value is neither.
+        TraceError: If the value is neither of these. *where* is the error's location.
     """
     if isinstance(value, str):
         try:
@@ -118,7 +119,7 @@ def split_bytes(
     """Convert split sizes from rows of a buffer to bytes.
 
     Raises:
-        TraceError: At *where*, if the rows do not fit the buffer.
+        TraceError: If the rows do not fit the buffer. *where* is the error's location.
     """
     elements = sum(each.elements for each in buffer)
     rows = sum(splits)

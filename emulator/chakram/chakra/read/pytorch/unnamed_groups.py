@@ -1,4 +1,4 @@
-"""Inference of process groups for operations that name none.
+"""Inference of process groups for operations that name no group.
 
 gloo writes no ``record_param_comms``, so its operations have no group in a host trace.
 Three kinds of evidence limit the possible groups of an operation:
