@@ -32,7 +32,7 @@ within 2 s."""
 START_TIMEOUT_S = 30.0
 """Longest time for a fork server to start a shard. A slower server is replaced."""
 KILL_TIMEOUT_S = 5.0
-"""Longest time for a fork server to kill a shard. Then the agent kills both."""
+"""Longest time for a fork server to kill a shard. The agent ends a slower server."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class ForkedProcess:
         return cls(server, ours)
 
     def kill(self) -> None:
-        """Have the fork server kill the process. If it does not, kill both."""
+        """Have the fork server kill the process. End a fork server that is too slow."""
         with suppress(OSError):  # the process has ended
             self._status.shutdown(socket.SHUT_WR)
             if self._killer is None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 try:
     from chakram_agent.dataplane._batch import poll as exact_poll
-except ImportError:  # not built, or disabled
+except ImportError:  # the extension is not built, or is disabled
     exact_poll = None  # type: ignore[assignment]
 
 __all__ = ["DataPlane", "Line"]

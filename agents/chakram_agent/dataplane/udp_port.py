@@ -23,7 +23,7 @@ from chakram_agent.dataplane.udp_sockets import (
 _batch: ModuleType | None
 try:
     from chakram_agent.dataplane import _batch
-except ImportError:  # not built, or disabled
+except ImportError:  # the extension is not built, or is disabled
     _batch = None
 
 

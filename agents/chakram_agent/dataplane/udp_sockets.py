@@ -156,7 +156,7 @@ class UdpSockets:
         """Return whether a send that failed with error *number* may be retried.
 
         You may retry if the kernel has no room, or while an interface is down. A short
-        outage therefore costs only time. After five seconds, the answer is False.
+        outage therefore costs only time. After five seconds, the method returns False.
         """
         if number in _NO_ROOM:
             return True
