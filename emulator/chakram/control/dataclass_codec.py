@@ -6,7 +6,7 @@ and decoding checks received values against them. The types correspond as follow
 
 * A tuple of dataclasses is a repeated message.
 * A tuple of several types is a message with one field per type, in order.
-* An enumeration is its name.
+* A member of an enumeration is its name as a string.
 * An array of integers is bytes.
 * None is an absent field.
 """
