@@ -209,7 +209,7 @@ class CounterHistory:
 
         Args:
             after_ns: Time that the counters must have reached.
-            of_classes_ns: How much later the counters of classes must be.
+            of_classes_ns: Time to add to *after_ns* for the counters of classes.
         """
         return len(self._seen_ns) == len(self._names) and all(
             each.current_ns >= after_ns + of_classes_ns * (key[1] != ALL_CLASSES)

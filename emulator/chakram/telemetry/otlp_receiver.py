@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _METHOD = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _MESSAGE_BYTES = 16 << 20
 _MOST_CALLS = 64
-_DELTA, _NO_VALUE = 1, 1  # AGGREGATION_TEMPORALITY_DELTA, and a DataPointFlags
+_DELTA, _NO_VALUE = 1, 1  # AGGREGATION_TEMPORALITY_DELTA; a flag of DataPointFlags
 
 _Found: TypeAlias = defaultdict[tuple[int, int], list[Reading | str]]
 """Readings, by number of the reader and time of the readings."""

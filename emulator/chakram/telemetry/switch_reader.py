@@ -377,7 +377,7 @@ class SwitchReader:
         self.take(notification.timestamp, found, arrived_ns=arrived_ns)
 
     async def _follow_states(self) -> None:
-        """Follow whether ports are up, as the switch reports it.
+        """Follow the states of ports that the switch reports.
 
         This subscription has its own connection, because SONiC ends a subscription if
         there is another one on the same connection.

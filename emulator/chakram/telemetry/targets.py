@@ -34,7 +34,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One switch.
+    """A switch to read, and how to connect to it.
 
     Attributes:
         switch: Name of the switch in the topology.
