@@ -131,7 +131,7 @@ TICK_S = 0.05
 LOOP_STALL_NS = 300_000_000
 SNAPSHOT_S = 1.0
 STOP_TIMEOUT_S = 3.0
-"""Longest time to wait for shards to stop. The agent kills a slow shard before that."""
+"""Longest time to wait for shards to stop. The agent kills a slow shard earlier."""
 
 
 @dataclass(eq=False)

@@ -94,14 +94,14 @@ def port_row(
 # limit traffic. Few packets become due, and their lag stays small. The busy share of
 # the whole run also includes the time in which ranks compute.
 class Utilization:
-    """Meter of how busy a data plane is while its ranks communicate.
+    """Meter for the load of a data plane while its ranks communicate.
 
     Args:
         plane: Data plane to measure.
 
     Attributes:
         measured_ns: Time during which a rank communicated in a measured iteration.
-        measured_busy_ns: Part of that time in which the data plane was busy.
+        measured_busy_ns: Part of ``measured_ns`` in which the data plane was busy.
         stopped_ns: Time during which the process was stopped.
     """
 
@@ -186,10 +186,10 @@ class _Pair:
 
 
 class Tally:
-    """Updater of a shard's shared counters from all lines of its data plane.
+    """Updater of a shard's shared counters, which reads all lines of its data plane.
 
     Args:
-        plane: Data plane whose lines to count.
+        plane: Data plane whose lines are counted.
         plan: The part of the plan that this shard executes.
         counters: Shared counters to write to.
         shard: Index of the shard among the agent's processes.

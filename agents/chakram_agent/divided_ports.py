@@ -177,7 +177,7 @@ class DividedPorts:
         return [port.part(shard) for port in self._ports if shard in port.shards]
 
     def leave(self, number: int) -> None:
-        """Record the end of shard *number*. After the last shard, close all ports."""
+        """Record the end of shard *number*. If no shard is left, close all ports."""
         self._users.discard(number)
         if not self._users:
             self.close()

@@ -37,7 +37,7 @@ from chakram.fabric.process_control import die_with_parent, set_process_name
 from chakram_agent.shard import run_shard
 
 STATUS = struct.Struct("=i")
-"""A number on the status socket."""
+"""Format of a number on the status socket."""
 MOST_DESCRIPTORS = 250
 """Descriptors per message. The kernel accepts 253 (SCM_MAX_FD in net/scm.h)."""
 _REQUEST_BYTES = 65536

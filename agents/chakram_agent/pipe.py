@@ -84,7 +84,7 @@ class ShardPipe:
             )
 
     def flush(self) -> bool:
-        """Write what the socket accepts, and return whether the queue is empty."""
+        """Write what the socket accepts. Return whether the queue is empty."""
         while self._out and not self.closed:
             chunk = self._out[0]
             try:

@@ -51,7 +51,7 @@ _SENDS_PER_ROUND = 8
 # Time without packets after which the loop sleeps. A wakeup takes 30-60 us, and packets
 # of a flow at 1 Gbit/s are 30-300 us apart.
 _SPIN_NS = 300_000
-# Time before the due time at which to wake up, because a wakeup takes time.
+# Time between the wakeup and the due time, because a wakeup takes time.
 _WAKE_MARGIN_NS = 60_000
 # Shortest wait that uses an inexact poll. Shorter waits are naps, because an inexact
 # poll counts in milliseconds.
@@ -62,7 +62,7 @@ _RETRY_NS = 50_000
 
 _LATE_NS = 1_000_000
 # Largest number of lines whose sockets the loop reads without a poll. With more lines,
-# a poll for the readable sockets takes less time than reading the empty ones.
+# a poll for the readable sockets takes less time than reading the empty sockets.
 _UNPOLLED_LINES = 2
 # Port rate above which a short packet takes less time on the wire than a system call.
 _FAST_BPS = 4_000_000_000
@@ -230,7 +230,7 @@ class DataPlane:
         lines: Lines that the loop serves.
         busy_ns: Duration of all rounds that received or sent packets. CPU time does not
             show the load, because the process spins while packets flow. If this
-            duration is nearly all of the time, the process is the bottleneck.
+            duration is close to the elapsed time, the process is the bottleneck.
         max_lag_ns: Longest delay until the loop served a line that was due.
         lags: Histogram of the delays until the loop served due lines.
         late_rounds: Number of these delays above 1 ms.

@@ -475,7 +475,7 @@ class VerbsEngine(PortEngine):
             pair.pending.popleft()
 
     def take_completions(self) -> bool:
-        """Take completions and arm the descriptor. Return whether there were any.
+        """Take completions and arm the descriptor. Return whether any were found.
 
         If one call cannot take all completions, it sets `is_behind` and does not arm
         the descriptor.
