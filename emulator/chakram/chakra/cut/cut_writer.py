@@ -39,7 +39,7 @@ _LONE = "nodes of collectives of one rank, on which ASTRA-sim hangs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLeft:
-    """Node counts of one rank after the cut. *rank* is its new number."""
+    """Node counts of one rank after the cut. *rank* is the rank's new number."""
 
     rank: int
     from_rank: int

@@ -164,7 +164,7 @@ def _order(root: _Node) -> None:
 
 
 def _order_kernels(kernels: list[_Node]) -> None:
-    """Make kernels wait for kernels that ended before they started.
+    """Make each kernel wait for the kernels that ended before it started.
 
     Do nothing if the stream or start of any kernel is unknown.
     """

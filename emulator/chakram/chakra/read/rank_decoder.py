@@ -229,7 +229,7 @@ class RankDecoder:
         )
 
     def _took_metadata(self, offset: int, body: bytes) -> bool:
-        """Take the first record if it is metadata. Return whether it was."""
+        """Take the first record if it is metadata. Return whether it was metadata."""
         where = self._at(offset)
         first = classify_first_record(body)
         if first is FirstRecord.NEITHER:

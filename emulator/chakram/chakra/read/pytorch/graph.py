@@ -133,7 +133,7 @@ class HostGraph:
             )
 
     def add_step(self, node: HostNode) -> None:
-        """Add the marker of a step, which nothing waits for.
+        """Add the marker of a step, which no node waits for.
 
         Raises:
             TraceError: If its id is repeated or too large.
