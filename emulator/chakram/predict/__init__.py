@@ -1,1 +1,1 @@
-"""Time predictions: bound, ceiling, fair times and simulation. Pure functions."""
+"""Pure functions that predict times: bound, ceiling, fair times and simulation."""

@@ -15,11 +15,11 @@ ranks on q ports. A port with m of the ranks must carry, in its busier direction
 
 With one rank per port, all_reduce therefore needs 2(n - 1)/n S. The sum over the ports
 holds because each of q - 1 ports must send its contribution and receive the result.
-Reductions inside switches are not considered. Token buckets may run ahead of their
-rate. The bound is lower by the time that they may be ahead.
+Reductions inside switches are not considered. Token buckets may run ahead of their rate
+by a limited time. The bound is lower by this time.
 
-If messages between ranks of one host stay within the host, its ports count as one port
-with their total rate. The host may use any of these ports for its traffic.
+If messages between ranks of one host stay within the host, all ports of the host count
+as one port with their total rate. The host may use any of these ports for its traffic.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _hosts(fabric: FabricModel) -> list[int]:
 def _rates(
     fabric: FabricModel, ports: Sequence[int], hosts: Sequence[int]
 ) -> dict[int, int | None]:
-    """Return the total port rate by host, or None if the host has an unlimited port."""
+    """Return the total port rate by host; None means that a port is unlimited."""
     rates: dict[int, int | None] = dict.fromkeys(hosts, 0)
     for port, host in dict(zip(ports, hosts, strict=True)).items():
         rate_bps, so_far = fabric.ports_bps[port], rates[host]

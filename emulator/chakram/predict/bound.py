@@ -6,8 +6,8 @@ the maximum of two times:
 
 - dependencies: the time of the longest chain of transfers until the last acknowledgment
   arrives, with each transfer alone and store and forward at each hop
-- shared lines: the minimum time to reach a line, the time of all bytes that cross it,
-  and the minimum time after it (``chakram.predict.shared_line_bound``)
+- shared lines: the sum of the minimum time to reach a line, the time of all bytes that
+  cross the line, and the minimum time after it (``chakram.predict.shared_line_bound``)
 
 The time after a line includes later transfers that wait for the transfers on that line.
 
@@ -18,8 +18,8 @@ by ``ahead_ns``.
 A *line* is a host link in one direction. Between switches, all links that equal-cost
 paths may choose from form one line, which assumes perfect balance. Acknowledgments use
 no bandwidth. Windows, credits, bursts and hosts cost no time. Ranks on the same port
-need no network. If the configuration keeps messages within a host, they take the time
-of their bytes at the configured rate.
+need no network. If the configuration keeps messages within a host, each message takes
+its size divided by the configured rate.
 
 If no two messages share a line at the same time, the schedule takes exactly the bound.
 Consider a ring all_reduce of n ranks, with chunks of c wire bytes on ports of rate r.
@@ -49,7 +49,7 @@ from chakram.predict.fabric_model import FabricModel, Message, Path, Paths, Rout
 from chakram.predict.shared_line_bound import BoundTimes
 
 _KEPT_TRANSFERS = 1 << 16
-"""Maximum number of transfers in all cached schedules, about 20 MiB."""
+"""Maximum number of transfers in all cached schedules, which use about 20 MiB."""
 
 _NOTHING: Mapping[int, tuple[int, ...]] = {}
 
@@ -59,7 +59,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """The data of a collective that does not depend on its size.
+    """Data of a collective that is the same for all input sizes.
 
     The data applies to one algorithm, and to groups whose paths are alike. ``lines`` is
     the number of lines. ``path_of`` contains the path index of each transfer.
@@ -211,7 +211,7 @@ class ScheduleBounds:
     def _pairs(
         self, algorithm: Algorithm, nranks: int, root: int
     ) -> tuple[tuple[int, int], ...]:
-        """Return the pairs of positions that exchange messages, in order."""
+        """Return the pairs of positions that exchange messages, by first use."""
         key = algorithm, nranks, root
         if key not in self._pairs_of:
             transfers = build_schedule(algorithm, nranks=nranks, root=root).transfers

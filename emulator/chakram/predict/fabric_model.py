@@ -4,7 +4,7 @@ A path is a sequence of hops. Each hop uses a line, which messages of other path
 share. Hops store and forward packets. The last bit of a message alone therefore arrives
 after
 
-    max over all walks through the grid of hops and packets of the summed packet times
+    max of the summed packet times, over all walks through the grid of hops and packets
 
 A walk starts at the first packet on the first hop and ends at the last packet on the
 last hop. Each move goes to the next packet or to the next hop. All packets except the
@@ -61,9 +61,9 @@ class FabricModel:
         ports_bps: Rates of the ports, in each direction; None means unlimited.
         hops: Function that returns the hops between two different ports, in order.
         ahead_ns: For each port, the time by which its link may run ahead of its rate in
-            either direction. Empty means none.
+            either direction. An empty tuple means that no link runs ahead.
         local_bps: Rates of messages that stay within a host, by source and destination.
-            0 means that they take no time.
+            0 means that these messages take no time.
         overhead_bytes: Size of each packet in addition to its payload.
         cuts_through: Whether switches use cut-through forwarding to links that are no
             faster than the ingress link.
@@ -117,7 +117,7 @@ class Message(NamedTuple):
     The last bit arrives after ``alone_ns``. Each tuple has one entry per hop.
     ``heads_ns`` is the earliest time of the first bit at the hop. ``works_ns`` is the
     time for which the message occupies the line. ``tails_ns`` is the time from the end
-    of that work to the arrival of the last bit.
+    of this occupation to the arrival of the last bit.
     """
 
     alone_ns: float
@@ -254,7 +254,7 @@ class Paths:
                 behind_ns -= min(next_ns, last * _byte_ns(rate_bps))
             behind_ns += delay_ns
             next_ns = last * _byte_ns(rate_bps)
-            # At the end of its work, a line may be this far ahead of its rate.
+            # At the end of its work, a line may be ahead of its rate by ahead_ns.
             tails_ns.append(behind_ns - ahead_ns)
             if not ahead_ns:
                 behind_ns += last * _byte_ns(rate_bps)

@@ -106,7 +106,7 @@ class FairTimes:
 
 
 class _Kind(NamedTuple):
-    """Times common to all messages of one path and size.
+    """Times common to all messages that have the same path and size.
 
     ``works_ns`` has one entry for each line. An entry contains the line, the time for
     which one message alone occupies it, and the total time before and after it.

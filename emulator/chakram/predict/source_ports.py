@@ -23,7 +23,7 @@ _MOST_PORTS = 48
 """Maximum number of candidate source ports per turn."""
 
 Loads = dict["PortRef", int]
-"""Number of bytes by egress port of a switch."""
+"""Number of bytes that leave through each inter-switch egress port."""
 
 
 class LoadedPair(NamedTuple):
@@ -44,7 +44,7 @@ def loads_of(
     router: Router,
     ports: Sequence[PortPlan],
 ) -> Loads:
-    """Return the bytes that pairs with source ports send, by inter-switch port."""
+    """Return the bytes that queue pairs send through each inter-switch port."""
     found: defaultdict[PortRef, int] = defaultdict(int)
     for pair, source_port in pairs:
         for near, far, sent in zip(

@@ -30,7 +30,7 @@ def fabric_model(
         topology: The fabric.
         host_of_rank: Host of each rank.
         overhead_bytes: Size of each packet in addition to its payload.
-        burst_bytes: Maximum burst of a host.
+        burst_bytes: Maximum size of a host's burst.
 
     Raises:
         FabricError: If a rank's host is not in the topology. The ``hops`` function of
@@ -40,7 +40,7 @@ def fabric_model(
     number = {host: index for index, host in enumerate(hosts)}
     lines: dict[tuple[tuple[str, ...], tuple[str, ...]], Hop] = {}
 
-    # Pairs of hosts on the same two switches share all layers of switches.
+    # By pair of switches, the layers of switches between the hosts on these switches.
     inner: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
     switch_of = [topology.switch_of(host) for host in hosts]
 

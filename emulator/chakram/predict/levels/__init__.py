@@ -1,1 +1,1 @@
-"""Simulation at coarser levels than packets: whole messages and flows."""
+"""Simulation at levels coarser than packets: whole messages and flows."""

@@ -55,7 +55,7 @@ _WAITERS = row_offsets.WAITERS
 
 
 class Kinds:
-    """Stores the sends and receives of collectives by position, and message sizes."""
+    """Stores message sizes, and the sends and receives of collectives by position."""
 
     def __init__(self) -> None:
         # For each size class, the payload bytes, packets, and processing time at the
@@ -91,7 +91,7 @@ class Kinds:
     def messages_of(self, shape: int, *, first: bool = False) -> int:
         """Return the number of messages of one collective of a kind.
 
-        With *first*, only messages that wait for no other message count.
+        If *first* is true, count only messages that wait for no other message.
         """
         nranks = self._shapes[shape * _SHAPE + _NRANKS]
         rotates = self._shapes[shape * _SHAPE + _ROTATES]
@@ -124,9 +124,9 @@ class Kinds:
     def ring_distance(self, shape: int) -> int:
         """Return the distance from each position to the position that receives from it.
 
-        The result is 0 if ``RingSteps`` cannot simulate the kind.  It requires that all
-        positions send the same sizes, that each message waits for the previous one, and
-        that every position depends on all others.
+        The result is 0 if ``RingSteps`` cannot simulate the kind. ``RingSteps``
+        requires that all positions send the same sizes, that each message waits for the
+        previous one, and that every position depends on all others.
         """
         place = self._shapes[shape * _SHAPE + _PLACE] * _POSITION
         first = self._positions[place + _FIRST_SEND]
@@ -257,7 +257,7 @@ class Kinds:
         return number
 
     def _set_releases(self, columns: MessageColumns) -> None:
-        """Set which of the new sends release others when they arrive."""
+        """Set for each new send whether its arrival releases other sends."""
         dependents = columns.first_dependent
         for index, peer in enumerate(columns.peers):
             receive = columns.receives[index]
@@ -270,7 +270,7 @@ class Kinds:
             )
 
     def _add_groups(self, columns: MessageColumns) -> int:
-        """Append the groups. Return the maximum number of counters of any position."""
+        """Append the groups, and return the maximum number of counters per position."""
         first_group, first_member = self._groups_used, self._members_used
         # One extra row marks the end of the last group's members.
         self._groups_used += len(columns.needs) + 1
@@ -304,6 +304,6 @@ class Kinds:
 
         Args:
             size_bytes: Size of a message.
-            reduced_bytes: Number of bytes of the message that the receiver adds.
+            reduced_bytes: Number of bytes of the message that the receiver reduces.
         """
         raise NotImplementedError

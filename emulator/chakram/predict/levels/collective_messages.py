@@ -48,7 +48,7 @@ class MessageColumns:
         sizes: For each send, its size in bytes, or its chunk if the kind rotates.
         steps: For each send, its step.
         channels: For each send, its channel.
-        reduced: For each send, the number of bytes that the receiver adds.
+        reduced: For each send, the number of bytes that the receiver reduces.
         receives: For each send, its index among the receives of the receiver.
         waits: For each send, 1 if it waits for any receive.
         first_receive: Like ``first_send``, for receives.
@@ -105,11 +105,11 @@ class MessageColumns:
 
 
 ReducedBytes = Callable[["Transfer", int], int]
-"""Function that maps a transfer and its size to the number of added bytes."""
+"""Function that maps a transfer and its size to the number of reduced bytes."""
 
 
 def whole_message(transfer: Transfer, size_bytes: int) -> int:
-    """Return the whole size of a message if the receiver adds it, else 0."""
+    """Return the whole size of a message if the receiver reduces it, else 0."""
     return size_bytes if transfer.reduce else 0
 
 
@@ -128,8 +128,9 @@ def collective_columns(
         nranks: Number of positions in the group.
         root: Position of the root.
         input_bytes: Contribution of one rank.
-        reduced_bytes: Function that returns the bytes of a message that its receiver
-            adds. If the kind rotates, only whether the result is zero matters.
+        reduced_bytes: Function that returns the number of bytes of a message that its
+            receiver reduces. If the kind rotates, only whether the result is zero
+            matters.
     """
     turn = turns_by(how, nranks)
     positions = range(nranks) if turn is None else range(1)
@@ -217,7 +218,7 @@ def _listed(
     size_of: Callable[[int, LocalTransfer], int],
     nranks: int | None = None,
 ) -> MessageColumns:
-    """Return the columns of shares, without reductions.
+    """Return the columns of the shares, with no reduced bytes.
 
     If *nranks* is given, the only share is that of position 0, and the kind rotates.
     """

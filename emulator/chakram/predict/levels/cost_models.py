@@ -13,8 +13,8 @@ ASTRA-sim's hosts are its *system layer*:
   message ``endpoint_delay`` after the message arrives.
 - A reduction adds two reads and one write: 3 floor(bytes / local memory rate). The
   bytes depend on the algorithm. With halving and doubling, they are half of each
-  message except the last. With trees, messages that are forwarded down the tree have
-  the same cost.
+  message, but none of the last message. With trees, messages that are forwarded down
+  the tree have the same cost.
 - A rank completes a collective when it has received all messages and posted all sends.
   A single message completes when it has arrived.
 - The second half of a direct all_reduce counts messages. After all parts have arrived,
@@ -61,10 +61,10 @@ ENDPOINT_DELAY_NS = 10
 """ASTRA-sim's default endpoint delay."""
 
 LOCAL_MEMORY_BYTES_PER_S = 1_600_000_000_000
-"""Local memory rate in the example systems of ASTRA-sim."""
+"""Local memory rate in ASTRA-sim's example systems."""
 
 _MEMORY_PASSES = 3
-"""Two reads and one write."""
+"""Memory accesses per reduced byte: two reads and one write."""
 
 
 class Division:
@@ -100,7 +100,8 @@ class AstraSimDivision(Division):
     """Division of a collective as in ASTRA-sim's system layer.
 
     Attributes:
-        parts: Number of parts, ``preferred-dataset-splits``. They run one at a time.
+        parts: Number of parts (``preferred-dataset-splits`` in ASTRA-sim), which run
+            one at a time.
     """
 
     parts: int = 1

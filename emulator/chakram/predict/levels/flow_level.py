@@ -5,9 +5,9 @@
 Every message has a rate, and the rates are max-min fair: no rate can increase without a
 decrease of an equal or lower rate. Progressive filling computes the rates. The link
 with the smallest share per message fixes the rates of its messages. These rates are
-subtracted from the other links, and so on (Bertsekas and Gallager, Data Networks,
-6.5.2). A message arrives after its last byte has left, plus the propagation delay of
-its path.
+subtracted from the capacities of the other links, and so on (Bertsekas and Gallager,
+Data Networks, 6.5.2). A message arrives after its last byte has left, plus the
+propagation delay of its path.
 
 Rates are recomputed when messages begin and end, but only after a minimum interval. The
 interval is the fraction *batch* of a message's time. If a message ends, this is the

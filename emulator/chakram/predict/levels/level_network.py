@@ -92,7 +92,7 @@ class LevelNetwork:
     def next_links(self, destination: int) -> list[tuple[int, ...]]:
         """Return each router's next links on shortest paths to router *destination*.
 
-        If there are several next links, they have equal cost and the order of
+        If there are several next links, they have equal cost and are in the order of
         ``leaving``. At the destination, and at routers that cannot reach it, the tuple
         is empty.
         """
@@ -171,11 +171,11 @@ def network_of(
 
     Args:
         topology: Hosts, switches and links.
-        without: Names of links between switches that are down. No path uses them.
-        rates_bps: Upper limits of rates, by the port at which a direction begins.
+        without: Names of inter-switch links that are down. No path uses them.
+        rates_bps: Maximum link rates, by the port at which the direction begins.
 
     Raises:
-        FabricError: If links that are down separate hosts.
+        FabricError: If the links that are down disconnect a host.
     """
     rates_bps = rates_bps or {}
     switches = frozenset(topology.switches)

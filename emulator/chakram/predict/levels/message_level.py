@@ -94,9 +94,9 @@ _POSITION = row_offsets.POSITION
 _PEER = row_offsets.PEER
 
 _STEPPED_MESSAGES = 1 << 26
-"""Number of ring messages between two reports, about a fifth of a second apart."""
+"""Number of ring messages between two reports, which take about a fifth of a second."""
 
-# Numbers of events in advance at which parts of an event's data are prefetched.
+# Parts of an event's data are prefetched by these numbers of events in advance.
 _FAR = 12
 _NEAR = 7
 _NEXT_TO = 3
@@ -495,10 +495,11 @@ class MessageLevel(Traffic):
             self._coming.add(self.now_ns, first * _KINDS + _STEPPED)
 
     def _post_series(self, share: int, send: int, last: int, cause: int) -> int:
-        """Send a message now, and the following ones up to *last* on the same link.
+        """Send a message now, and following messages up to *last* on the same link.
 
         All of these messages get their place in the queue of the link, but only the
-        first one gets a row. Each row creates the next one when it leaves the link.
+        first one gets a row now. Each other message gets a row when the previous
+        message leaves the link.
 
         Returns:
             Index of the next send after the posted ones.
@@ -596,7 +597,7 @@ class MessageLevel(Traffic):
         self._links[row + _LATEST] = arrives_ns
 
     def _forwards(self, router: int, receiver: int) -> bool:
-        """Return whether a router forwards messages to a share, or is its host."""
+        """Return False if the router is the receiver's host, and True otherwise."""
         host = self._shares[receiver * _SHARE + _HOST] * _WHERE
         return bool(
             self._hosts[host + _DOWN] != _NONE or self._hosts[host + _ROUTER] != router

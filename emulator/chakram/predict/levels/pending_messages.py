@@ -121,7 +121,7 @@ _MEMBER = row_offsets.MEMBER
 _WAITERS = row_offsets.WAITERS
 _FLOW = len(FLOW_FIELDS)
 _MANY_SLOTS = 10_000
-"""Number of message rows from which the rows do not fit into the caches."""
+"""Minimum number of message rows that do not fit into the caches."""
 
 
 class Traffic(Kinds):
@@ -376,7 +376,7 @@ class Traffic(Kinds):
         return first
 
     def _complete(self, share: int) -> None:
-        """End a share without outstanding messages, perhaps later."""
+        """End a share without outstanding messages, now or at its last arrival."""
         row = share * _SHARE
         last_ns = self._shares[row + _LAST_NS]
         order = self._shares[row + _LAST_ORDER]
@@ -401,7 +401,7 @@ class Traffic(Kinds):
     # ---- messages --------------------------------------------------------------------
 
     def _post_series(self, share: int, send: int, last: int, cause: int) -> int:
-        """Send a message now, and perhaps some of the following ones up to *last*.
+        """Send a message now. Subclasses may also send following ones up to *last*.
 
         Returns:
             Index of the next send after the posted ones.
@@ -490,7 +490,7 @@ class Traffic(Kinds):
         raise NotImplementedError
 
     def _look_ahead(self) -> None:
-        """Prefetch what the next events need. Subclasses may implement this."""
+        """Prefetch the data of the next events. Subclasses may implement this."""
 
     def _happen(self, number: int) -> None:
         """Process an event of the network. Subclasses implement this."""
@@ -714,7 +714,7 @@ class Traffic(Kinds):
         self.now_ns = now_ns
 
     def _pause(self, messages: int) -> None:
-        """Handle signals, and report about how many *messages* have arrived."""
+        """Handle signals, and report the approximate number of arrived *messages*."""
         let_signals_in()
         if self.report is not None:
             self.report(messages)

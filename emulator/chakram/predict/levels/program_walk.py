@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["TIMER_BITS", "RankWalk"]
 
 TIMER_BITS = 32
-"""Timers of walk n are the numbers from n << TIMER_BITS."""
+"""The timer numbers of walk n start at n << TIMER_BITS."""
 
 _ENDLESS = 1 << 62
 
@@ -56,8 +56,8 @@ class RankWalk:
         iterations: Number of iterations.
         iteration: The running iteration, or the next one.
         is_finished: Whether all iterations are complete.
-        communications: Data of the caller about each operation.
-        places: Data of the caller about groups and peers.
+        communications: The caller's data about each operation.
+        places: The caller's data about groups and peers.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class RankWalk:
         self._timers = timers
         self._first_timer = plan.number << TIMER_BITS
         self._iteration_start_ns = 0
-        # Number of consecutive latest iterations that took no time.
+        # Number of consecutive iterations, up to the latest one, that took no time.
         self._at_once = 0
         # Start and slip of each running communication.
         self._begun: dict[int, tuple[int, int]] = {}

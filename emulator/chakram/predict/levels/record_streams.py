@@ -29,7 +29,8 @@ _BLOCK_BITS = 6
 _BLOCK = 1 << _BLOCK_BITS
 """Number of records in a block. A stream is a linked list of blocks."""
 
-# Streams: index of the first record, index after the last record, and their number.
+# Streams: index of the first record, index after the last record, and number of
+# records.
 _FIRST = 0
 _UNTIL = 1
 _COUNT = 2
@@ -37,15 +38,15 @@ _STREAM = 3
 
 
 class RecordStreams:
-    """Streams of records, some of which can be merged at a time.
+    """Streams of records, and one merge of selected streams at a time.
 
     Args:
         streams: Number of streams.
         records: Maximum number of records in all streams together.
 
     Attributes:
-        one: First word of the first record of the merge. After the end, the time in its
-            upper half is later than all other times.
+        one: First word of the first record of the merge. After the end of the merge,
+            the time in its upper half is later than all other times.
         two: Second word of that record.
         three: Third word of that record.
     """
@@ -53,14 +54,14 @@ class RecordStreams:
     def __init__(self, streams: int, records: int) -> None:
         blocks = records // _BLOCK + 2 * streams + 1
         self._records = large_array("Q", _RECORD * _BLOCK * blocks)
-        # For each block, the next block of its stream or of the free blocks.
+        # For each block, the next block of its stream or of the list of free blocks.
         self._next = array("q", bytes(8 * blocks))
         self._streams = array("q", bytes(8 * _STREAM * streams))
         # For each place of the merge, its stream and the first record of the stream.
         self._stream_of = array("q", bytes(8 * (streams + 1)))
         self._heads = array("Q", bytes(8 * _RECORD * (streams + 1)))
-        # A tree of losers: each node has the place that lost the comparison there, and
-        # node 0 has the place of the first record.
+        # A loser tree: each node contains the place that lost the comparison at this
+        # node. Node 0 contains the place of the first record.
         self._losers = array("q", bytes(8 * (streams + 1)))
         self._by_entry = False
         self.clear()
@@ -78,7 +79,7 @@ class RecordStreams:
         return self._streams[stream * _STREAM + _COUNT]
 
     def append(self, stream: int, one: int, two: int, three: int) -> None:
-        """Append a record to a stream. No record of the stream may follow it."""
+        """Append a record, which must follow all other records of the stream."""
         row = stream * _STREAM
         at = self._streams[row + _UNTIL]
         if at & (_BLOCK - 1) == 0:
@@ -111,8 +112,8 @@ class RecordStreams:
     def merge(self, by_entry: bool = False) -> None:
         """Begin to merge the streams that joined.
 
-        With *by_entry*, the merge ignores the latest time of each record. Records of
-        links are then in the order in which their messages entered the links.
+        If *by_entry* is true, the merge ignores the latest time of each record. Records
+        of links are then in the order in which their messages entered the links.
         """
         self._by_entry = by_entry
         for node in range(self._places + 1):

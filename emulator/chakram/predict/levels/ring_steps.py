@@ -1,6 +1,6 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Rings whose messages share no link with others, one step of all positions at a time.
+"""Simulate rings that share no links, one step of all positions at a time.
 
 Every position sends all its messages to one other position, and sends the next message
 when the previous message from its predecessor has arrived.  If no link carries messages
@@ -8,9 +8,9 @@ of two pairs of hosts, the times of a position depend on its own messages and on
 messages of its predecessor, in a known order.  A step of all positions is then an exact
 pass over arrays without events.
 
-All messages of a ring have one size.  After a link that a message occupies for some
-time, messages are at least this time apart.  They therefore wait only at the first link
-and at slower links.  All other links are constant delays.
+All messages of a ring have the same size. After a link that a message occupies for some
+time, messages are at least this time apart. They therefore wait only at the first link
+and at slower links. All other links are constant delays.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class RingSteps:
         # Distance that the message of position 0 has covered.
         self._covered = 0
         # Each message is part of a chain around the ring.  This is the time at which
-        # the next message of a chain may be posted, by the position that began the
-        # chain.
+        # the next message of a chain may be posted, indexed by the position that began
+        # the chain.
         self._at_ns = array("q", bytes(8 * nranks))
         # For each position, the end and duration of the occupation of its first link,
         # and the time from that link to the next position or slower link.
@@ -63,7 +63,7 @@ class RingSteps:
         self._slower_count = 0
 
     def set_path(self, position: int, path: Sequence[tuple[int, int]]) -> None:
-        """Set the times of the links from *position* to the next one.
+        """Set the times of the links from *position* to its receiver.
 
         Args:
             position: The position, in ascending order.

@@ -1,18 +1,18 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False, cdivision=True
-"""Direct exchanges between all positions, router by router instead of by event.
+"""Compute direct exchanges between all positions router by router, without events.
 
 If all positions have begun before the first message reaches a router, and nothing else
-is in flight, passes over the routers compute the exchange. A pass merges the messages
-that arrive at a router by time, and lets each one enter its next link. Up-down routing
-orders the links: when a link passes messages on, all links before it are empty. Other
-exchanges use events.
+is in flight, passes over the routers compute the exchange. At each router, a pass
+merges the arriving messages in order of time and lets each one enter its next link.
+Up-down routing orders the links: when a link passes messages on, all links before it
+are empty. Other exchanges use events.
 
 Simultaneous events happen in the order in which their messages entered their links. If
 the messages entered at the same time, their order on the previous links decides, and
 finally the order in which their senders began. A message therefore has a record of its
-times at all routers, latest first (``chakram.predict.levels.record_streams``). Records
-in ascending order are messages in the order of the events.
+times at all routers, latest first (``chakram.predict.levels.record_streams``). The
+ascending order of the records is the order of the events.
 
 When the first share ends, other messages may begin. All messages that are in flight at
 that time get rows and events. A first pass determines this time, and a second pass
@@ -88,15 +88,16 @@ _LOW = (1 << 16) - 1
 _MOST = (1 << 32) - 2
 """Latest time of a record, in ns after the first position began."""
 
-# Links during a pass: when the link is free, its latest arrival, and its bytes.
+# Fields of a link during a pass: the time at which it is free, its latest arrival, and
+# its bytes.
 _FREE_AT = 0
 _LATEST_AT = 1
 _BYTES = 2
 _PASSED = 3
 
-# Arrivals at a position: the time and record of the last one, and their number. The
-# fields exist for the messages that the position sends, then for the messages that it
-# receives. The last field is the number of received bytes.
+# Arrivals at a position: the time and record of the last arrival, and the number of
+# arrivals. These fields exist first for the messages that the position sends, then for
+# the messages that it receives. The last field is the number of received bytes.
 _OWN = 0
 _COUNT = 4
 _OTHER = 5
@@ -121,11 +122,11 @@ class RouterPasses(MessageLevel):
     ) -> None:
         MessageLevel.__init__(self, network, times, seed=seed)
         self.passed = 0
-        # Of exchanges that some positions have begun, by the share of position 0: when
-        # each one began, and its position.
+        # For each exchange that some positions have begun, by the share of position 0:
+        # when each position began, and the position.
         self._begins: dict[int, list[tuple[int, int]]] = {}
         self._first = 0
-        # When the first position began.
+        # # Time at which the first position began.
         self._base_ns = 0
         # Positions in the order in which they began.
         self._position_at = array("q", bytes(8))
@@ -161,7 +162,10 @@ class RouterPasses(MessageLevel):
                 self._coming.add(self.now_ns, first * _KINDS + _STEPPED)
 
     def _step_ring(self, first: int) -> None:
-        """Compute an exchange if all of its positions and nothing else have begun."""
+        """Compute an exchange if nothing else is in flight.
+
+        All positions of the exchange have begun.
+        """
         if self.is_stepped:
             MessageLevel._step_ring(self, first)
             return
@@ -170,7 +174,7 @@ class RouterPasses(MessageLevel):
         self._nranks = len(begins)
         self._base_ns = begins[0][0]
         self._position_at = array("q", (position for _, position in begins))
-        # Each message but the first of a position is behind it in one row.
+        # The messages of a position share one row, so each position has one event.
         if self._coming.count == self._nranks and self._prepare():
             self._pass_all()
         self._streams = RecordStreams(1, 1)
@@ -186,7 +190,7 @@ class RouterPasses(MessageLevel):
         return known
 
     def _is_exchange(self, shape: int) -> bool:
-        """Return whether all positions send to all others, without effects.
+        """Return whether all positions send to all others and arrivals have no effects.
 
         Exchanges of few messages use events, which are faster.
         """
@@ -216,7 +220,7 @@ class RouterPasses(MessageLevel):
     # ---- order of links --------------------------------------------------------------
 
     def _set_stages(self) -> None:
-        """Set the levels of all links, and the stages of all routers in their order."""
+        """Set the levels of links, and the stages of routers in processing order."""
         self._level_of = array("q", (_NONE for _ in range(self._link_count)))
         lasts = sorted({self._hosts[at] for at in range(0, len(self._hosts), _WHERE)})
         for last in lasts:
@@ -325,7 +329,7 @@ class RouterPasses(MessageLevel):
         return True
 
     def _class_at(self, position: int, distance: int) -> int:
-        """Return the size class of the message to a position at a distance."""
+        """Return the size class of a position's message to its peer at a distance."""
         if self._size != _NONE:
             return self._size
         return self._class_of_send(
@@ -365,7 +369,7 @@ class RouterPasses(MessageLevel):
             host = self._host_at[self._position_at[turn]] * _WHERE
             senders[self._hosts[host + _ROUTER]].append(turn)
         messages = self._nranks * (self._nranks - 1)
-        # Two passes are as long as one.
+        # For the report, assume that a second pass takes as long as the first.
         passes = 1 if self.is_alone else 2
         earlier = 0 if until == _MOST else len(self._stages)
         for number, (level, router, below, before) in enumerate(self._stages):
@@ -388,7 +392,7 @@ class RouterPasses(MessageLevel):
     def _send_all(self, turn: int) -> bool:
         """Let all messages of a position enter their first link.
 
-        They have entered it as one row, which has the times of the first one.
+        The messages are in the queue as one row, which has the times of the first one.
         """
         position = self._position_at[turn]
         link = self._hosts[self._host_at[position] * _WHERE + _UP]
@@ -407,7 +411,7 @@ class RouterPasses(MessageLevel):
         return True
 
     def _entered(self, link: int, begins: int, size: int) -> int:
-        """Let a message enter a link, and return when it arrives."""
+        """Let a message enter a link, and return its arrival time."""
         time = self._links[link * _LINK + _CLASS_OF] * self._room + size
         row = link * _PASSED
         if self._links_at[row + _FREE_AT] > begins:
@@ -426,8 +430,7 @@ class RouterPasses(MessageLevel):
     ) -> bool:
         """Let all messages of a stage enter their next links.
 
-        A link that a later stage also enters gets its messages from an intermediate
-        stream.
+        Messages for links that belong to a later stage go to an intermediate stream.
         """
         streams = self._streams
         streams.merge()
@@ -475,8 +478,8 @@ class RouterPasses(MessageLevel):
         if arrives < self._arrivals[at]:
             return
         if arrives == self._arrivals[at]:
-            # Of two simultaneous messages, the one that entered its last link later
-            # counts.
+            # The message that entered its last link later counts if two are
+            # simultaneous.
             if streams.one != self._arrivals[at + 1]:
                 is_later = streams.one > self._arrivals[at + 1]
             elif streams.two != self._arrivals[at + 2]:

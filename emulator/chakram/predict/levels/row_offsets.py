@@ -28,8 +28,8 @@ ARRIVED = 3
 ENDED = 4
 """A share ends."""
 STEPPED = 5
-"""All positions of a ring take steps (``chakram.predict.levels.ring_steps``), or those
-of an exchange have begun (``chakram.predict.levels.router_passes``)."""
+"""All positions of a ring take steps (``chakram.predict.levels.ring_steps``), or all
+positions of an exchange have begun (``chakram.predict.levels.router_passes``)."""
 KIND_BITS = 3
 KINDS = 1 << KIND_BITS
 
@@ -51,9 +51,9 @@ RELEASED = 11
 SENT = 12
 RECEIVED = 13
 LOCAL = 14
-"""Line for messages within its server. ``NONE`` means that they take no time."""
+"""Line for messages within the server. ``NONE`` means that they take no time."""
 SERVER = 15
-"""Server of its host, if messages may stay within it, else ``NONE``."""
+"""Server of the share's host if messages may stay within the server, else ``NONE``."""
 SENDS = 16
 """Number of posted messages, if receives match by order of arrival."""
 ARRIVALS = 17
@@ -75,7 +75,7 @@ ARRIVES = 5
 ORDER = 6
 POSTED = 7
 LEFT_AT = 8
-"""Time at which its first bit left, or ``NONE`` before that."""
+"""Time at which the first bit left, or ``NONE`` before the departure."""
 CAUSE = 9
 MORE = 10
 """Number of the sender's next messages that follow this one on the same link.
@@ -96,7 +96,7 @@ MISSING = 5
 AWAITS = 6
 """Whether a share ends only after its own messages have arrived, too."""
 BATCH = 7
-"""Number of sends in the first batch; 0: none. Message counts release later sends."""
+"""Number of sends in the first batch. 0 means that sends are not in batches."""
 IN_TURN = 8
 """Whether receives match messages by order of arrival."""
 SHAPE = 9
@@ -125,8 +125,8 @@ WAITS = 5
 WAY = 6
 """First size class of the send's variant, if the kind rotates.
 
-Sends that the receiver adds and other sends are separate variants. ``SIZE`` is then the
-chunk.
+Sends that the receiver reduces and other sends are separate variants. ``SIZE`` is then
+the chunk.
 """
 RELEASES = 7
 """Whether sends of the receiver wait for it."""
@@ -166,12 +166,12 @@ WHERE = 3
 def large_array(typecode: Literal["q", "Q"], count: int) -> array[int]:
     """Return *count* zeros of 8 bytes in separate memory.
 
-    Huge pages avoid TLB misses, and memory is used only after the first access.
+    Huge pages avoid TLB misses, and the kernel allocates pages only on first access.
     """
     memory = mmap.mmap(-1, 8 * count)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
-    # Compiled code uses both through the buffer protocol.
+    # Compiled code uses arrays and memory views through the buffer protocol.
     return cast("array[int]", memoryview(memory).cast(typecode))
 
 

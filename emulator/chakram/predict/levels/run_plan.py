@@ -136,7 +136,8 @@ class LevelRun:
         host_of: For each port, the number of its host.
         division: Division of collectives into parts, which run one after another.
         places: For each rank number, the handling of its messages within its server.
-        recorded: Numbers of the ranks whose communications have rows. None: all.
+        recorded: Numbers of the ranks whose communications have rows. None means all
+            ranks.
         fold: Whether to simulate the first rank only, because all ranks do the same at
             the same times (``chakram.predict.levels.symmetry``).
 
@@ -214,7 +215,7 @@ class LevelRun:
         self._shares = array("q", bytes(8 * _COLUMNS * 64))
         self._unwritten = 0
         self._report: Callable[[int], None] | None = None
-        # Number of messages from which the next report is due.
+        # Number of messages at which the next report is due.
         self._report_at = _REPORT_AFTER
         # Number of timers since the last signal check.
         self._timed = 0
@@ -280,7 +281,7 @@ class LevelRun:
         return sum(max(counts.values(), default=0) for counts in of_job.values())
 
     def _first_messages_of(self, walk: RankWalk) -> dict[int, int]:
-        """Return the messages that wait for no other in one collective, by group."""
+        """Return the most independent messages of any collective, by group."""
         columns = walk.program.columns
         most: dict[int, int] = {}
         for row in columns.rows_of(COLLECTIVE):
@@ -364,7 +365,7 @@ class LevelRun:
         return None if 0 in distances else (places.pop(), frozenset(distances))
 
     def _messages_of(self, walk: RankWalk) -> tuple[int, dict[int, int]]:
-        """Return the messages that a rank sends, and those of collectives by group."""
+        """Return a rank's number of sends, and the messages of collectives by group."""
         columns = walk.program.columns
         of_groups: dict[int, int] = {}
         for row in columns.rows_of(COLLECTIVE):
@@ -428,13 +429,16 @@ class LevelRun:
         )
 
     def _progressed(self, messages: int) -> None:
-        """Report the number of messages if there are many more than before."""
+        """Report the number of messages if it has grown much since the last report."""
         if messages >= self._report_at and self._report is not None:
             self._report_at = messages + _REPORT_AFTER
             self._report(messages * self._alike)
 
     def _flush(self, flush: Callable[[RecordRows], object]) -> None:
-        """Pass all records so far to *flush*. No flow comes later than its share."""
+        """Pass all records so far to *flush*.
+
+        A share's flows are passed with the share or earlier.
+        """
         self._unwritten = 0
         rows = self.records.take()
         if self.is_folded:

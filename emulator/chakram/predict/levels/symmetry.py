@@ -26,7 +26,7 @@ from chakram.program.operations import RankProgram
 def is_symmetric(
     programs: Sequence[RankProgram], hosts: Sequence[int], network: LevelNetwork
 ) -> bool:
-    """Return whether all conditions hold except the condition on message sizes.
+    """Return whether all conditions hold, ignoring the condition on message sizes.
 
     Args:
         programs: Programs of all ranks.

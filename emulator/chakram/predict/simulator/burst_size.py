@@ -25,7 +25,8 @@ from chakram.program.operations import RankProgram
 from chakram.topology.topology import Topology
 
 BURSTS_TARGET = 2_000_000
-"""Maximum number of bursts before a simulation becomes coarser, about ten seconds."""
+"""Maximum number of bursts before a simulation becomes coarser. They take about ten
+seconds."""
 
 _TOLERANCE = 20
 """Inverse of the maximum slowdown of a message by bursts: 1/20."""
@@ -80,7 +81,7 @@ class Traffic:
 
 
 def coarse_burst(plan: Plan, topology: Topology, traffic: Traffic) -> int:
-    """Return the number of packets to simulate as one burst, by size of the plan.
+    """Return how many packets to simulate as one burst, given the size of the plan.
 
     Args:
         plan: The plan.
@@ -131,7 +132,7 @@ def burst_packets_for(traffic: Traffic, *, spare_packets: int, links: int) -> in
 def plan_traffic(plan: Plan, *, iterations: int, with_local: bool = True) -> Traffic:
     """Return the approximate traffic of all ranks of *plan* in all *iterations*.
 
-    Without *with_local*, groups whose messages all stay within hosts do not count.
+    If *with_local* is false, groups whose messages all stay within hosts do not count.
     """
     if not plan.agents:
         return Traffic()

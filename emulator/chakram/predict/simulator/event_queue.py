@@ -6,9 +6,9 @@ Most events cause another event after a fixed delay, such as a packet's serializ
 delay or a link's propagation delay. Events with the same fixed delay are created in
 order of time. Each event is appended to the first *run* whose last event is earlier,
 and runs are consumed from the front. The heap contains timers, and the events that fit
-no run. With eight runs, these are about 5 % of all events if messages have many
-packets, but half if every message has one packet. The earliest events of the heap are
-kept in a sorted window in front of it, so that upcoming events are known.
+no run. With eight runs, about 5 % of all events enter the heap if messages have many
+packets. Half of them do if every message has one packet. The earliest events of the
+heap are kept in a sorted window in front of it, so that upcoming events are known.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from array import array
 __all__ = ["NO_EVENT", "Events"]
 
 NO_EVENT = (1 << 63) - 1
-"""Time of the next event if there is none."""
+"""Value that replaces the time of the next event if there is none."""
 
 _NO_EVENT = NO_EVENT
 _FIELDS = 3  # time, order and event of an entry
 _RUNS = 8
 # Hot code contains the literals 3 and 8 instead, because literals are faster.
 _FIRST_ROOM = 64
-# Minimum number of entries in the window if there are enough, and capacity of the
-# window.
+# Minimum number of entries in the window if there are enough events, and capacity of
+# the window.
 _WINDOW = 16
 _WINDOW_ROOM = 64
 

@@ -97,7 +97,7 @@ class MessagePair:
     """The queue pair of one message.
 
     Attributes:
-        message: Identifier of the message for the owner.
+        message: Identifier that the owner assigned to the message.
         size_bytes: Size of the payload.
         first_ns: Time at which the first packet of the message began to leave.
     """
@@ -234,7 +234,7 @@ class MessageHosts(Wires):
         Args:
             source: Number of the sending host.
             peer: Number of the receiving host.
-            message: Identifier of the message for the owner.
+            message: Identifier that the owner assigned to the message.
             size_bytes: Size of the payload.
             window_bytes: Maximum unacknowledged bytes at line rate. 0 means no limit.
             now_ns: Current time. No later event may have been processed.
@@ -302,7 +302,10 @@ class MessageHosts(Wires):
     # Sending.
 
     def _send(self, number: int) -> None:
-        """Send the packets that a port may send now. Host ports get them one by one."""
+        """Send the packets that a port may send now.
+
+        A host's port gets its packets one by one.
+        """
         host = self._host_of[number]
         if host < 0:
             Wires._send(self, number)

@@ -260,7 +260,7 @@ def _bursts(
     Args:
         plan: The plan.
         topology: The fabric.
-        asked: Number of packets of a burst; None: see ``simulate_plan``.
+        asked: Requested number of packets of a burst, as in ``simulate_plan``.
         iterations: Number of iterations of the run.
     """
     if asked is not None:
@@ -287,7 +287,8 @@ def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
 def _down(
     switches: SwitchFabric, faults: Sequence[LinkFault], now_ns: int
 ) -> dict[str, int]:
-    """Return the down time by port due to faults. A flap counts half its time."""
+    """Return the down time by port due to faults. A flap counts for half of its
+    time."""
     down_ns: dict[str, int] = {}
     for fault in faults:
         if fault.kind in ("down", "flap") and fault.at_ns < now_ns:

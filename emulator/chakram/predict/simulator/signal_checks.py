@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 EVENTS_PER_SIGNALS: Final = 1 << 14
-"""Number of events between two calls.
+"""Number of events between two calls of ``let_signals_in``.
 
 These events take about ten milliseconds.
 """

@@ -93,8 +93,8 @@ class Wires:
 
     Attributes:
         now_ns: Time of the last event.
-        hops: Number of departures from ports. A burst that crosses links as one counts
-            once.
+        hops: Number of departures from ports. A burst that crosses links as a unit
+            counts once.
         looks_ahead: Whether to prefetch the memory of upcoming events.
     """
 
@@ -313,7 +313,7 @@ class Wires:
         self._send(number)
 
     def _await_wire(self, number: int) -> None:
-        """Schedule an event at the time the wire of a port is free."""
+        """Schedule an event for the time at which the wire of a port becomes free."""
         at = number * _LINK_FIELDS
         if not self._links[at + _WAITS]:
             self._links[at + _WAITS] = 1

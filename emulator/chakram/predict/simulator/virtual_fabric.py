@@ -73,7 +73,7 @@ _DATA = int(BurstKind.DATA)
 _CNP = int(BurstKind.CNP)
 _BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _EVENTS_PER_REPORT = 20_000
-# From this number on, each queue pair is used too rarely to stay in a cache.
+# With at least this many queue pairs, each one is used too rarely to stay in a cache.
 _MANY_QUEUE_PAIRS = 16_384
 _PATH_FIELDS, _FIRST_PATHS = 3, 64
 _SLOT_BITS = FIELDS.bit_length() - 1
@@ -314,8 +314,8 @@ class VirtualFabric(Wires):
         self._forget(slot)
         engine = endpoint.engine
         engine.receive_burst(burst, self.now_ns, first, count, ce)
-        # Most packets neither end a message nor request an acknowledgment, so nothing
-        # follows.
+        # Most packets neither end a message nor request an acknowledgment, so they
+        # cause no further work.
         if engine.has_news() or self._wake_ns[index] <= self.now_ns:
             self._drive(index)
 
@@ -518,6 +518,6 @@ class VirtualFabric(Wires):
             if is_held:
                 self._endpoints[index].engine.rest(self.now_ns)
             if not is_held:
-                # Nothing was sent because of the pause, not because the host was late.
+                # The pause prevented sends, so the host was not late.
                 self._endpoints[index].engine.resume(self.now_ns)
                 self._drive(index)
