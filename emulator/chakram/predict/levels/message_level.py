@@ -473,7 +473,7 @@ class MessageLevel(Traffic):
         return ring
 
     def _step_ring(self, first: int) -> None:
-        """Take some steps of a ring. After the last one, schedule the ends."""
+        """Take some steps of a ring. After the last step, schedule the share ends."""
         ring = self._rings[first]
         shape = self._shares[first * _SHARE + _KIND] * _SHAPE
         nranks = self._shapes[shape + _NRANKS]

@@ -126,7 +126,7 @@ class RouterPasses(MessageLevel):
         # when each position began, and the position.
         self._begins: dict[int, list[tuple[int, int]]] = {}
         self._first = 0
-        # # Time at which the first position began.
+        # Time at which the first position began.
         self._base_ns = 0
         # Positions in the order in which they began.
         self._position_at = array("q", bytes(8))

@@ -287,8 +287,7 @@ def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
 def _down(
     switches: SwitchFabric, faults: Sequence[LinkFault], now_ns: int
 ) -> dict[str, int]:
-    """Return the down time by port due to faults. A flap counts for half of its
-    time."""
+    """Return the down time by port due to faults. Flaps count for half their time."""
     down_ns: dict[str, int] = {}
     for fault in faults:
         if fault.kind in ("down", "flap") and fault.at_ns < now_ns:
