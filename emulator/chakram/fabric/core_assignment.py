@@ -14,7 +14,7 @@ _GROUP_BITS = 32
 
 
 def data_plane_cores(usable: Collection[int]) -> tuple[int, ...]:
-    """Return the *usable* cores that data-plane processes use."""
+    """Return the part of the *usable* cores that data-plane processes use."""
     cores = sorted(usable)
     return tuple(cores[: (len(cores) + 1) // 2])
 

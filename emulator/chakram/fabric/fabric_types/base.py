@@ -198,7 +198,7 @@ class World:
         return await asyncio.to_thread(read_counters, self.lab)
 
     async def disturb_links(self, faults: Sequence[LinkFault]) -> None:
-        """Inject more link faults, or end all faults with an empty sequence.
+        """Inject more link faults. An empty sequence ends all faults.
 
         Args:
             faults: Faults with times on the clock of this machine.
@@ -214,7 +214,7 @@ class World:
             await asyncio.to_thread(disturb_links, self.lab, faults)
 
     async def sample_links(self, bin_ns: int) -> None:
-        """Sample the links of modeled switches every *bin_ns*, or stop with 0.
+        """Sample the links of modeled switches every *bin_ns*. 0 stops sampling.
 
         Raises:
             FabricError: If the lab has no modeled switches, or they do not answer.
@@ -403,7 +403,7 @@ class FabricKind(Model, ABC):
         """Return the ports that a run would have, as far as they are known in advance.
 
         Raises:
-            FabricError: If the fabric cannot have that shape.
+            FabricError: If the shape is impossible.
         """
         topology = self.to_topology(nports)
         if topology is None:

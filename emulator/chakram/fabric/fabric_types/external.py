@@ -193,8 +193,8 @@ class ExternalFabric(FabricKind):
                 if len(host.ports) > 1:
                     name += f":{port.open}"
                 if opened[port.open] > 1:
-                    # One interface with two addresses, or several namespaces with the
-                    # same interface name.
+                    # The host has one interface with two addresses, or several
+                    # namespaces with the same interface name.
                     name += f"@{port.address.ip}"
                 names.append(name)
         return tuple(names)
@@ -299,7 +299,7 @@ class ExternalFabric(FabricKind):
         )
 
     def warnings(self) -> list[str]:
-        """Return warnings about settings without effect, at all or in simulations."""
+        """Return warnings about settings with no effect, at least in simulations."""
         topology = self.to_topology()
         if self.topology is None or topology is None:
             return []

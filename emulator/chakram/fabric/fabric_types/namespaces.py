@@ -172,7 +172,7 @@ class NamespaceFabric(LocalFabric):
         return f"{text}, MTU {self.mtu}"
 
     def warnings(self) -> list[str]:
-        """Return warnings about settings without effect, at all or in runs."""
+        """Return warnings about settings with no effect, at least in runs."""
         warnings = self.topology.warnings(self.links)
         if self.switch == "model":
             return warnings

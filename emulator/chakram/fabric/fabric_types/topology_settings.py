@@ -363,8 +363,8 @@ class RailShape(Shape):
     servers: Whole = Field(ge=1, le=MAX_HOSTS, examples=[4])
     """Number of servers."""
     ports: Whole = Field(ge=1, le=64, examples=[2])
-    """Number of ports per server, and of leaves. Every port is a host. Hosts are
-    numbered server by server; see same_host of placement."""
+    """Number of ports per server, which is also the number of leaves. Every port is
+    a host. Hosts are numbered server by server; see same_host of placement."""
     spines: Whole = Field(ge=1, le=1024, examples=[2])
     """Number of spine switches."""
     uplinks: Whole | None = Field(default=None, ge=1, le=1024, examples=[4])

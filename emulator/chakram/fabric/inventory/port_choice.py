@@ -22,7 +22,8 @@ class PortChoice:
     """Conditions for the ports of a host that belong to the fabric under test.
 
     Attributes:
-        prefixes: A port must have an address in one of these. Empty for any address.
+        prefixes: A port must have an address in one of these prefixes. Empty for any
+            address.
         interfaces: Patterns of interface names, e.g. ``ens*f?np0``. Empty for any name.
     """
 
@@ -81,7 +82,7 @@ def choose_ports(
 
 
 def _address(port: HostPort, choice: PortChoice) -> str | None:
-    """Return the first matching address of a port. None means it is not chosen."""
+    """Return the first matching address of a port, or None if none matches."""
     if choice.interfaces and not any(
         fnmatchcase(port.interface, pattern) for pattern in choice.interfaces
     ):

@@ -21,7 +21,7 @@ _ANSIBLE = re.compile(r"\[[A-Za-z_].*\]|---|[A-Za-z_][\w.-]*:|\S+\s.*\bansible_\
 _MEMBERS = 4
 _SUFFIXES = (".ini", ".json", ".toml", ".txt", ".yaml", ".yml")
 """Suffixes of file names. A text with such a suffix is never a host list, even if there
-is no such file."""
+is no file with that name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ class _Builder:
         far = link.other_end(host.node)
         near_port = self._add_port(host, host.node, HOST_INTERFACE)
         if self._model:
-            # Host names are unique, but port names only within a switch.
+            # Host names are unique, but port names are unique only within a switch.
             interface = self._model_interfaces[host.node]
             far_port = self._add_port(far, self._spec.model_switch, interface)
         else:

@@ -278,7 +278,7 @@ def require_ipv6() -> None:
     """Check that the kernel supports IPv6.
 
     Raises:
-        FabricError: If it does not.
+        FabricError: If the kernel does not support IPv6.
     """
     try:
         socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close()

@@ -288,7 +288,7 @@ def _open_log(directory: Path) -> int:
 
 
 def _detach(log_file: int, *, keep_stdin: bool) -> None:
-    """Redirect output and errors, so that the starting process reads end of file."""
+    """Redirect standard streams, so that the starting process reads end of file."""
     null = os.open(os.devnull, os.O_RDWR)
     if not keep_stdin:
         os.dup2(null, 0)
@@ -344,7 +344,7 @@ def wait_for_input(
     """Return the descriptors that can be read.
 
     A lab of 512 namespaces has a thousand descriptors. ``select`` cannot watch
-    descriptors with numbers from 1,024 on, and ``poll`` can only wait for whole
+    descriptors with numbers of 1,024 or more, and ``poll`` can only wait for whole
     milliseconds.
 
     Args:

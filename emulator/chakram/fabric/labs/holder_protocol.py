@@ -78,7 +78,7 @@ def receive_line(connection: socket.socket) -> bytes:
 
 
 def ask_holder(directory: str | Path, request: str, **more: Any) -> dict[str, Any]:
-    """Return the holder's answer to a request. The call blocks for milliseconds.
+    """Return the holder's answer to a request. The call blocks for some milliseconds.
 
     Args:
         directory: The lab's directory (``LabState.directory``).

@@ -255,7 +255,7 @@ class KernelFaults:
         self._schedule = FaultSchedule(self._links)
 
     def disturb(self, faults: Sequence[LinkFault], now_ns: int) -> None:
-        """Inject more faults, or end all faults with an empty sequence.
+        """Inject more faults. An empty sequence ends all faults.
 
         Raises:
             FabricError: If this kernel does not support the faults.

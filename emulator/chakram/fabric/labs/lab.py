@@ -247,7 +247,7 @@ def lab_status(lab: str) -> LabStatus | None:
     """Return the status of one lab, or None if it has no directory.
 
     Raises:
-        FabricError: If its files were written by another version.
+        FabricError: If the lab's files were written by another version of Chakram.
     """
     directory = lab_directory(lab)
     if not directory.is_dir():
@@ -290,7 +290,7 @@ async def down_unused() -> tuple[list[str], list[str]]:
         The names of the labs that ended, and the names of the labs in use.
 
     Raises:
-        FabricError: If a lab's files were written by another version.
+        FabricError: If a lab's files were written by another version of Chakram.
     """
     ended: list[str] = []
     in_use: list[str] = []
@@ -304,7 +304,7 @@ async def down_unused() -> tuple[list[str], list[str]]:
 
 
 def _known_labs() -> list[str]:
-    """Return the labs of this user, including labs with only namespace names left."""
+    """Return the labs of this user, even if only their namespace names remain."""
     stray = (each.lab for each in marked_names(state_root()) if not each.in_use)
     return sorted({*lab_names(), *stray})
 
@@ -319,7 +319,7 @@ def _down(lab: str) -> bool:
     end_processes(directory, spare=spare)
     holder = read_holder(directory)
     if holder is not None:
-        # This code must not own the lock, because the holder takes it to clean up.
+        # This code must not hold the lock, because the holder takes it to clean up.
         end_process(holder.pid, holder.start_ticks, grace_ns=_GRACE_NS)
     elif not directory.exists():
         for pid, start_ticks in {

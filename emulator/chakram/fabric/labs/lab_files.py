@@ -169,7 +169,7 @@ def read_state(lab: str, root: Path | None = None) -> LabState | None:
     """Return the state of a lab, or None if it is not up.
 
     Raises:
-        FabricError: If the state was written by another version.
+        FabricError: If the state was written by another version of Chakram.
     """
     directory = lab_directory(lab, root)
     try:

@@ -37,8 +37,8 @@ _LAB_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 MODEL_SWITCH = "switch"
 """Usual name of the only switch namespace in a lab with modeled switches."""
 
-# Linux: IFNAMSIZ is 16 including the final zero. The names that interfaces cannot have
-# are the loopback interface, and sysctl folders next to the folders of interfaces.
+# Linux: IFNAMSIZ is 16 including the final zero. Interfaces cannot have the names of
+# the loopback interface, and of the sysctl folders next to the folders of interfaces.
 _LONGEST_INTERFACE = 15
 _NO_INTERFACES = frozenset({"lo", "all", "default"})
 

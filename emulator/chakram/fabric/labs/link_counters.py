@@ -94,7 +94,7 @@ def read_counters(lab: LabState) -> LabCounters:
 
 
 def disturb_links(lab: LabState, faults: Sequence[LinkFault]) -> None:
-    """Inject more faults into a lab's links, or end all faults with an empty sequence.
+    """Inject more faults into a lab's links. An empty sequence ends all faults.
 
     Raises:
         FabricError: If the lab cannot inject the faults, or does not answer.
@@ -103,10 +103,10 @@ def disturb_links(lab: LabState, faults: Sequence[LinkFault]) -> None:
 
 
 def sample_links(lab: LabState, bin_ns: int) -> None:
-    """Sample the links of a lab every *bin_ns*, or stop with 0.
+    """Sample the links of a lab every *bin_ns*. 0 stops sampling.
 
     Raises:
-        FabricError: If its switches are not modeled, or do not answer.
+        FabricError: If the lab's switches are not modeled, or do not answer.
     """
     ask_holder(lab.directory, BIN_REQUEST, bin_ns=bin_ns)
 
@@ -115,7 +115,7 @@ def link_samples(lab: LabState) -> array[int]:
     """Return and delete the collected samples, as rows of ``LINK_SAMPLE_FIELDS``.
 
     Raises:
-        FabricError: If its switches are not modeled, or do not answer.
+        FabricError: If the lab's switches are not modeled, or do not answer.
     """
     rows = array("q")
     while True:

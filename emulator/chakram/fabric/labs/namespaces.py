@@ -146,7 +146,7 @@ def forwarding_sysctls(family: str) -> tuple[Sysctl, ...]:
 
 
 def takes_hash_seeds() -> bool:
-    """Return whether seeds determine this kernel's ECMP hashes (from Linux 6.11 on)."""
+    """Return whether seeds determine this kernel's ECMP hashes (since Linux 6.11)."""
     return (_SYSCTL_ROOT / _HASH_SEED).exists()
 
 

@@ -120,7 +120,7 @@ class NetlinkSocket:
             raise _refusal(self.where, what, number, text) from cause
 
     def _acknowledgements(self) -> list[tuple[int, int, str]]:
-        """Return sequence number, error number (0: success) and text of each answer."""
+        """Return sequence number, error number (or 0) and text of each answer."""
         data = self._socket.recv(1 << 18)
         found: list[tuple[int, int, str]] = []
         offset = 0

@@ -74,8 +74,8 @@ def bind_names(descriptors: Mapping[str, int]) -> None:
         descriptors: Open descriptor of each namespace, by name.
 
     Raises:
-        OSError: If the machine does not allow it, or a name is taken. In that case none
-            of the new names remains.
+        OSError: If the machine does not allow the mounts, or a name is taken. In that
+            case none of the new names remains.
     """
     made: list[str] = []
     try:
@@ -103,7 +103,7 @@ def unbind_names(names: Iterable[str]) -> None:
     """Remove names, and ignore those that do not exist.
 
     Raises:
-        OSError: If the machine does not allow it.
+        OSError: If the machine does not allow the removal.
     """
     for name in names:
         path = NETNS_DIRECTORY / name
@@ -258,7 +258,7 @@ def _remove_stray_names(lab: str, root: Path) -> bool:
 
 
 def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
-    """Remove everything that a lab without a holder left. The root must be locked.
+    """Remove everything that a lab without a holder left. The caller locks the root.
 
     Returns:
         Whether there was anything to remove.

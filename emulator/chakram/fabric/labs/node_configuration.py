@@ -20,8 +20,8 @@ from chakram.fabric.labs.netlink_requests import (
 from chakram.topology.addressing import BENCHMARK_SPACES, AddressPlan
 from chakram.topology.topology import HOST_INTERFACE, Link, PortRef, Topology
 
-# New namespaces may contain devices that kernel modules add to each one (tunl0, sit0,
-# ...), with the lowest numbers.
+# New namespaces may contain devices that kernel modules add to every namespace (tunl0,
+# sit0, ...), with the lowest numbers.
 FIRST_INDEX = 100
 """Number of the first interface that a lab creates in a namespace."""
 
@@ -128,7 +128,7 @@ class NetworkRequests:
     ) -> list[tuple[str, int]]:
         """Return the gateway and interface of each next hop to the hosts of a switch.
 
-        Next hops over links that are down are omitted, unless all of them are down.
+        Next hops over links that are down are omitted, unless all links are down.
         """
         host = self.topology.hosts_of(other)[0]
         hops: list[tuple[str, int]] = []

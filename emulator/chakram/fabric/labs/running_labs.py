@@ -27,7 +27,7 @@ def find_running_lab(lab: str) -> LabState | None:
     """Return a running lab of lifetime ``up``, or None if there is none.
 
     Raises:
-        FabricError: If its files were written by another version.
+        FabricError: If the lab's files were written by another version of Chakram.
     """
     found = lab_status(lab)
     if found is None or not found.alive or found.state is None:
@@ -83,7 +83,7 @@ def lab_differences(
 
 
 def _drawn(topology: Topology, *, is_model: bool) -> str:
-    """Return what the seed of a lab determines, or an empty text if nothing."""
+    """Return what a lab's seed determines, or an empty text if it has no effect."""
     if any(map(topology.has_choice, topology.switches)):
         return "the paths of flows"
     if is_model and any(link.ecn is not None for link in topology.links):

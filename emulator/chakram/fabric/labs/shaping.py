@@ -52,7 +52,7 @@ _NO_LIMIT_BYTES = 0x7FFF_FFFF
 _LARGEST = 0xFFFF_FFFF
 """Maximum of a 32-bit field."""
 
-# bfifo has the same single option as pfifo, a limit, but in bytes.
+# Like pfifo, bfifo has only one option, the limit. The limit of bfifo is in bytes.
 plugins.setdefault("bfifo", sched_pfifo)
 
 
@@ -125,7 +125,8 @@ def _root() -> Request:
 @lru_cache(maxsize=64)
 def _class(rate_bps: int, bucket_ns: int, *, replace: bool = False) -> Request:
     rate = max(1, rate_bps // 8)
-    # At rates below 440 bit/s the duration of the bucket exceeds its field.
+    # At rates below 440 bit/s, the duration of the bucket exceeds the maximum of the
+    # field.
     ticks = min(
         calc_xmittime(rate, bucket_bytes(rate_bps, bucket_ns=bucket_ns)), _LARGEST
     )

@@ -155,7 +155,7 @@ class SocketFrames(Frames):
         self._outgoing.clear()
 
     def count_lost(self) -> None:
-        """Add the frames lost since the last call to ``lost``."""
+        """Increase ``lost`` by the number of frames lost since the last call."""
         counted = self.receiver.getsockopt(
             _SOL_PACKET, _PACKET_STATISTICS, _STATISTICS_BYTES
         )

@@ -50,7 +50,7 @@ Elements = tuple[str, ...]
 
 
 class LabTree:
-    """Data of all switches of a lab, read again for each request.
+    """Data of all switches of a lab, read from the lab on request.
 
     Args:
         directory: Directory of the lab.

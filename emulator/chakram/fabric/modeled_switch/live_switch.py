@@ -89,8 +89,8 @@ class LiveSwitch(Wires):
     """The switches of a fabric, which forward frames between its hosts.
 
     Args:
-        fabric: Model of the fabric. The ports of *frames* are its hosts, in topology
-            order.
+        fabric: Model of the fabric. The ports of *frames* correspond to its hosts, in
+            topology order.
         frames: Frames from and to the hosts.
         host_ports: Port number in the model, by host.
         host_nodes: Node number in the model, by host.
@@ -193,7 +193,7 @@ class LiveSwitch(Wires):
         return left < _FRAMES_PER_ROUND or self.hops > hops
 
     def disturb(self, faults: Sequence[LinkFault]) -> None:
-        """Inject more link faults, or end all faults with an empty sequence.
+        """Inject more link faults. An empty sequence ends all faults.
 
         Args:
             faults: Faults with times on the clock of frames.

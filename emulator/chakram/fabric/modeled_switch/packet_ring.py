@@ -74,7 +74,8 @@ class PacketRing:
             blocks: Number of blocks of ``BLOCK_BYTES`` in the ring.
 
         Raises:
-            OSError: If the kernel refuses: no such interface, no privileges, no memory.
+            OSError: If the interface does not exist, or if privileges or memory are
+                missing.
         """
         # Without a protocol, the socket receives nothing until the filter is in place.
         self._socket = socket.socket(
