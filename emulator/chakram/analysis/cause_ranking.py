@@ -93,7 +93,7 @@ class Saving:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the interval excludes zero."""
+        """Whether the interval from *low* to *high* excludes zero."""
         return self.low > 0
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ def find_causes(suspects: Sequence[Suspect], times_ns: Times) -> Verdict:
     time is restored.  The faults that stay removed act jointly.
 
     Raises:
-        ValueError: If the run without any removal has no time, or its time is unknown.
+        ValueError: If the time of the run without any removal is 0 or unknown.
     """
     search = _Search(suspects, times_ns)
     rounds = sorted({each.round for each in suspects})

@@ -84,7 +84,7 @@ class Times(NamedTuple):
 
     Attributes:
         mean_ns: Mean of all repetitions.
-        error_ns: Standard error of the mean.  None: unknown, 0: exact.
+        error_ns: Standard error of the mean. None means unknown, and 0 means exact.
         freedom: Degrees of freedom of the standard error.
         cv: Coefficient of variation of the samples, or None if unknown.
         samples: Number of samples.
@@ -145,7 +145,7 @@ NOTHING = Times(0.0, 0.0, 1, None, 0)
 class Counter(NamedTuple):
     """A counter value and its unit.
 
-    The unit of a share is ``%``.  Other units are a noun or empty.
+    The unit of a share is ``%``. Any other unit is a noun, or empty.
     """
 
     value: float

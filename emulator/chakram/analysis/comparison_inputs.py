@@ -402,7 +402,7 @@ def _counters(summary: Summary) -> dict[str, Counter]:
 
 
 def _of_document(document: Mapping[str, Any], source: str) -> Side:
-    """Return a side from a ``chakram run --json`` document. It has only means."""
+    """Return a side from a ``chakram run --json`` document, which has only means."""
     check_run_document(document, source)
     times: dict[Key, Times] = {}
     exact = document["run"]["world"] == SIMULATE

@@ -171,7 +171,7 @@ class PortCounters:
     def missing(self) -> dict[str, float]:
         """Number of packets that a switch received but did not forward, by switch.
 
-        Switches with uncounted links are omitted, because their number is unknown.
+        Switches with uncounted links are omitted, because the number is unknown there.
         """
         hosts = {node_of(port) for port, link in self.links.items() if _is_up(link)}
         switches = sorted({*map(node_of, self.links)} - hosts - {*self.uncounted})

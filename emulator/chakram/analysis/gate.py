@@ -55,7 +55,7 @@ _OF_DATA = frozenset(
 """Keys without a value for barriers, which move no data."""
 
 Faults = tuple[Sequence[str] | None, str | None]
-"""Descriptions of confirmed faults, or None and the reason why none were tested."""
+"""Descriptions of confirmed faults, or None and the reason why no fault was tested."""
 
 
 class Rule(Model):
@@ -131,7 +131,7 @@ def read_results(path: Path) -> dict[str, Any]:
     """Return the document of a run directory, or of a file printed by ``--json``.
 
     Raises:
-        ChakramError: If the path is neither.
+        ChakramError: If the path is neither a run directory nor such a file.
     """
     if path.is_dir():
         return summary_document(open_run(path).summary())
@@ -164,9 +164,9 @@ def judge(
     Args:
         rules: The rules.
         path: The run directory, or its JSON.
-        baseline: Run directory or JSON of the baseline.  None: the baseline in the
+        baseline: Run directory or JSON of the baseline. None means the baseline in the
             rules file.
-        source: The rules file, whose lines errors refer to.
+        source: The rules file. Errors refer to lines of this file.
         faults: Function that tests a run directory for faults.  Only rules whose
             condition is ``NO_FAULT`` call it.
 

@@ -1,7 +1,7 @@
 """Detection of links that lose packets, from counters at the ends of paths.
 
-Packets are counted where they enter a path or a switch, and where they leave it.  The
-missing packets show which port in between loses packets, and how many.
+Packets are counted where they enter a path or a switch, and where they leave it. The
+missing packets show which port between these points loses packets, and how many.
 """
 
 from __future__ import annotations

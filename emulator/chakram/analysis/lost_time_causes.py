@@ -116,13 +116,13 @@ class Surroundings:
         faults: Descriptions of the faults that the experiment injected, by direction of
             a link, e.g. ``leaf0-spine1 up``.
         hosts: Host of each rank.  Keys are job and rank.
-        rates_bps: Port rate of each rank.  Keys are job and rank.  None: no limit.
+        rates_bps: Port rate of each rank. Keys are job and rank. None means no limit.
         overhead_bytes: Bytes of a packet in addition to its payload.
         path_mtu: Maximum payload of a packet.
-        window_bytes: Maximum unacknowledged bytes of a queue pair.  0: unknown.
+        window_bytes: Maximum unacknowledged bytes of a queue pair. 0 means unknown.
         burst_packets: Maximum number of packets sent as one burst.
-        least_rate_bps: Minimum rate that congestion control sets.  0: none.
-        has_fixed_rate: Whether congestion control always paces at that rate.
+        least_rate_bps: Minimum rate that congestion control sets. 0 means none.
+        has_fixed_rate: Whether congestion control always paces at *least_rate_bps*.
         ways_ns: Time of a message on an unloaded network, from first packet to arrival.
             Keys are job, sender, receiver and bytes.  Empty for runs in virtual time.
         sent: Numbers of packets and retransmissions, by pair of ranks and path.
@@ -288,7 +288,7 @@ def _work(piece: Piece) -> str:
 
 
 class _Judge:
-    """Calculator of the lost time and the cause of pieces of the job ``job``."""
+    """Calculates the lost time and the cause of each piece of the job ``job``."""
 
     def __init__(self, around: Surroundings) -> None:
         self.job = ""
@@ -632,6 +632,6 @@ class _Judge:
         )
 
     def _load(self, port: str) -> float:
-        """Return the bytes of a link divided by the rate, or 0 if that is unknown."""
+        """Return a link's bytes divided by its rate, or 0 if the rate is unknown."""
         link = self._link_of.get(port)
         return link.bytes / link.rate_bps if link and link.rate_bps else 0.0

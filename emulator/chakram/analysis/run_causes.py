@@ -92,7 +92,7 @@ class IterationRecords:
         )
 
     def last(self) -> Operation | None:
-        """Return the operation that ended last.  On ties, the lowest rank decides."""
+        """Return the operation that ended last, in a tie that of the lowest rank."""
         return max(
             self._operations,
             key=lambda each: (each.end_ns, -each.rank, -each.operation),
@@ -217,9 +217,9 @@ def paths_of(
     Args:
         results: Results of the run.
         until: Collective at whose end the paths end, by its name or as ``group#k``.
-            None: the end of the iteration.
-        job: Job whose paths to yield.  None: all jobs except those that repeat until
-            the others end.
+            None means the end of the iteration.
+        job: Job whose paths to yield. None means all jobs except those that repeat
+            until the others end.
 
     Raises:
         InputError: If the run has no records of operations, a table is missing, or
@@ -352,7 +352,7 @@ def _sent(flows: pa.Table) -> list[SentPackets]:
     return [
         SentPackets(*(row.get(n, row.get(f"{n}_sum")) for n in (*names, *counts)))
         for row in rows
-        if row["packets_sum"] is not None  # RDMA NICs do not count them
+        if row["packets_sum"] is not None  # RDMA NICs do not count packets
     ]
 
 
@@ -482,8 +482,9 @@ def why_difference(first: Explained, second: Explained) -> dict[str, Any]:
     """Return how much longer the second run takes, and the faults that explain it.
 
     Times of faults that only the second run has are positive.  Times of faults that
-    only the first run has are negative.  Times are means per iteration.  Each refers to
-    the run without the faults found before.  The rest of the difference is unexplained.
+    only the first run has are negative. Times are means per iteration. Each time refers
+    to the run without the faults found before. The rest of the difference is
+    unexplained.
     """
     means_ns = [
         why.time_ns // why.iterations if why.iterations else 0

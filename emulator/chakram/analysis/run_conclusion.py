@@ -21,10 +21,10 @@ CAUSES = 3
 """Maximum number of causes that the conclusion names."""
 
 _OF_GENERATOR, _DISTORTED = 0.1, 0.5
-"""Minimum shares of the time at which a run says little about the network.
+"""Minimum shares of the time at which the traffic generator makes a run unreliable.
 
-The first one applies to the time that is charged to the traffic generator.  The second
-one also includes the time for which the generator's part is unknown."""
+The first share applies to the time that is charged to the traffic generator. The second
+share also includes the time for which the generator's part is unknown."""
 
 
 def answer_lines(
@@ -59,7 +59,7 @@ def answer_lines(
 
 
 def generator_doubt(why: Why, verdict: Verdict | None = None) -> str | None:
-    """Return a warning if a run says little about the network, or None.
+    """Return a warning if the generator makes a run unreliable, or None.
 
     Args:
         why: Breakdown of the run's time.
@@ -80,7 +80,7 @@ def generator_doubt(why: Why, verdict: Verdict | None = None) -> str | None:
 
 
 def generator_remedy(summary: Summary) -> str:
-    """Return what to change so that a run says more about the network."""
+    """Return what to change so that the generator delays a run less."""
     advice = "Use lower rates, more dilation, or more agents or cores."
     known = summary.keeping_up
     if known is None:

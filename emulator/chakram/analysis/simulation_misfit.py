@@ -41,7 +41,7 @@ _LATER = 2.0
 
 _FEW_HOSTS = 2
 _LATEST = 1.5
-"""Minimum ratio of the longest late time to the second longest of a suspected host.
+"""Minimum ratio of a suspected host's late time to the second longest late time.
 
 This alternative criterion applies to three or more hosts.
 """

@@ -1,9 +1,9 @@
 """Links that became slower between two runs, from the times of their messages.
 
-If a link is slower, so is even the fastest of the messages of each pair of ranks that
-uses it, however often it is repeated.  Delays by hosts and by other traffic vary, so
-the fastest message avoids most of them.  A slow host delays the messages of its ports
-alike, so a host link is evidence of the link or of the host.
+A slower link delays even the fastest message of each pair of ranks that uses the link.
+Delays by hosts and by other traffic vary, so the fastest message avoids most of them. A
+slow host delays the messages of its ports in the same way. Slower messages on a host
+link may therefore mean a slow link or a slow host.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 _SLOWER, _OF_ONE_PAIR = 1.15, 1.5
-"""Minimum ratios of times at which messages are slower: of several pairs, of one."""
+"""Minimum ratios of the times of slower messages: for several pairs, and for one."""
 
 _GAP = 1.1
 """Minimum ratio between the slower pairs and all others."""
@@ -45,7 +45,7 @@ class Fastest(NamedTuple):
     links: frozenset[str]
 
     def together(self, other: Fastest | None) -> Fastest:
-        """Return the fastest of these messages and of *other* ones of the pair."""
+        """Combine this with *other* messages of the same pair."""
         if other is None or other.bytes < self.bytes:
             return self
         if other.bytes > self.bytes:
@@ -86,7 +86,7 @@ class SlowerLink(NamedTuple):
 def slower_links(
     a: Mapping[Pair, Fastest], b: Mapping[Pair, Fastest]
 ) -> list[SlowerLink]:
-    """Return the links that are slower in *b*, the one with the most pairs first.
+    """Return the links that are slower in *b*, the link with the most pairs first.
 
     The result is empty unless the messages of most other pairs take the same time.
     """
@@ -130,7 +130,7 @@ def slower_links(
 
 
 def _slower_pairs(ratios: Mapping[Pair, float]) -> set[Pair]:
-    """Return the pairs above the largest gap between ratios, or none without a gap."""
+    """Return the pairs above the largest gap between ratios, if there is a gap."""
     ordered = sorted(ratios.values())
     gaps = [
         (high / low, high) for low, high in pairwise(ordered) if low and high >= _SLOWER
@@ -144,13 +144,13 @@ def _slower_pairs(ratios: Mapping[Pair, float]) -> set[Pair]:
 def _covering(
     alike: Collection[frozenset[Pair]], left: Collection[Pair]
 ) -> frozenset[Pair] | None:
-    """Return the pairs that include most of those in *left*, or None if none does."""
+    """Return the set with most pairs of *left*, or None if no set has any."""
     best = max(alike, key=lambda each: (len(each & {*left}), -len(each)), default=None)
     return best if best and best & {*left} else None
 
 
 def _place(links: Collection[str], pairs: Collection[Pair]) -> str:
-    """Return the places at which the messages of all *pairs* meet."""
+    """Return the links, and any host at which all *pairs* begin or end, as text."""
     ends = (
         {(job, src) for job, src, _ in pairs},
         {(job, dst) for job, _, dst in pairs},
