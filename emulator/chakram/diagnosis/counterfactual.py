@@ -42,11 +42,11 @@ class Assumption:
     """A fault that may have affected a run.
 
     Attributes:
-        kind: A kind of ``LinkFault``, or one of four others.  With ``avoided``, the
-            switch selects other equal-cost ports although the link is up.  With
-            ``host delay``, all hosts delay packets.  With ``delay``, both directions of
-            the link delay packets.  With ``reordering``, packets of the host at the
-            link overtake others.
+        kind: A kind of ``LinkFault``, or one of four other kinds. With ``avoided``, the
+            switch selects other equal-cost ports although the link is up. With ``host
+            delay``, all hosts delay packets. With ``delay``, both directions of the
+            link delay packets. With ``reordering``, packets of the host at the link
+            overtake others.
         port: Name of the port where the link direction begins.  Empty for all hosts.
         rate_bps: Rate of a slow link.
         probability: Probability that a packet is lost, or overtaken.
@@ -55,7 +55,7 @@ class Assumption:
         classes: Traffic classes that are paused.
         delay_ns: Time by which hosts delay each packet at sending and at receiving, or
             by which a link delays each direction.
-        behind: Number of packets that overtake another one.
+        behind: Number of packets that overtake another packet.
     """
 
     kind: FaultKind | Literal["avoided", "host delay", "delay", "reordering"]
@@ -76,18 +76,18 @@ class Variant:
     Attributes:
         experiment: The experiment.
         jobs: Loaded jobs of the experiment.
-        alone: The only job to run.  None: all jobs.
+        alone: The only job to run. None means all jobs.
         link_rates_bps: Changed rates of both directions, by link.  The rate also
             applies to the port of a host on that link.
         link_delays_ns: Changed delays, by link.
         port_rates_bps: Changed egress rates, by port.
         without_queue_limit: Links whose queues drop no packets.
-        seed: Seed of random faults and marks.  None: the seed of the experiment.
+        seed: Seed of random faults and marks. None means the seed of the experiment.
         assumed: Faults that the experiment does not declare.
-        ports: Ports of a run on a network.  None: the ports of a simulation.
+        ports: Ports of a run on a network. None means the ports of a simulation.
         shards: Number of data-plane processes by agent, for a run on a network.
         psn_seed: Seed of the first packet sequence numbers.
-        ecmp: Path selection of the flows.  None: that of the experiment's fabric.
+        ecmp: Path selection of the flows. None means that of the experiment's fabric.
     """
 
     experiment: Experiment
@@ -188,7 +188,7 @@ class Case:
         change: Function that returns a variant of the run without the suspect.
         other_change: Another change that removes the suspect.  The slower of the two
             variants counts.
-        job: The only job whose time changes.  None: all jobs.
+        job: The only job whose time changes. None means all jobs.
     """
 
     suspect: Suspect
@@ -289,7 +289,7 @@ def rerun(variant: Variant, *, measured: Limit | None = None) -> Rerun:
 
     Args:
         variant: The variant.
-        measured: Maximum number of iterations after the warm-up.  None: all.
+        measured: Maximum number of iterations after the warm-up. None means all.
 
     Raises:
         ChakramError: If the variant cannot be planned, or does not end.
@@ -371,7 +371,7 @@ def limited(plan: Plan, measured: Limit) -> Plan:
 def _with_reordering(
     plan: Plan, topology: Topology, assumed: Sequence[Assumption]
 ) -> Plan:
-    """Return a plan whose hosts let packets overtake others, if that is assumed."""
+    """Return a plan whose hosts reorder packets, if *assumed* contains reordering."""
     overtaken = {each.port: each for each in assumed if each.kind == "reordering"}
     if not overtaken:
         return plan
@@ -463,7 +463,7 @@ def _longer(topology: Topology, delays: Sequence[Assumption]) -> Topology:
 def _faster_ports(
     topology: Topology, rates_bps: Mapping[str, int]
 ) -> tuple[Topology, list[LinkFault]]:
-    """Return a topology with some faster ports, and faults that slow the others.
+    """Return a topology with some faster ports, and faults that slow opposite ports.
 
     A link has one rate for both directions, so a fault slows the opposite port to its
     own rate.

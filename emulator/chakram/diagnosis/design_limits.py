@@ -246,7 +246,7 @@ def _placed(name: str, **changes: Any) -> Change:
 
 
 def _links_of(topology: Topology, dilation: int) -> Iterator[Case]:
-    """Yield links that are slower or longer than comparable ones, and all link delays.
+    """Yield links that are slower or longer than comparable links, and all delays.
 
     Texts contain undilated values.
     """
@@ -346,7 +346,7 @@ def other_jobs(variant: Variant, job: str | None) -> Iterator[Case]:
 
     Args:
         variant: The unchanged run.
-        job: The job to explain.  None: all jobs.
+        job: The job to explain. None means all jobs.
     """
     experiment = variant.experiment
     if variant.alone is not None or len(experiment.jobs) < 2:

@@ -17,7 +17,7 @@ _NAMED = 4
 _COUNTED = ("data_frames_tx", "data_frames_rx", "ack_tx", "ack_rx")
 _FEW = 8
 _MISSING, _ARRIVED = 0.8, 0.98
-"""Shares of packets that arrive: lossy below the first, and sound above the second.
+"""Shares of arrived packets that make a queue pair lossy (below) or sound (above).
 
 A sound queue pair misses at most its last packets.
 """
@@ -138,7 +138,7 @@ def _losing(
     failed: Collection[End],
     links: Mapping[str, LinkRecord],
 ) -> Iterator[Suspicion]:
-    """Yield the links that all lossy failed queue pairs cross, but no sound one.
+    """Yield links that all lossy failed queue pairs but no sound queue pairs cross.
 
     This finds losses that counters miss. Some switches do not count drops, or a filter
     drops packets before the counters.

@@ -53,7 +53,7 @@ _MOST_CANDIDATES = 24
 
 _FEW_LOST = 3
 _OVERTAKING = (3, 10, 30, 100)
-"""Numbers of packets that may overtake a late one."""
+"""Numbers of packets that may overtake a late packet."""
 
 _LEAST_DISORDER = 1e-3
 """Minimum share of all packets that are overtaken, or arrive twice."""
@@ -70,8 +70,8 @@ class Hypothesis:
         evidence: Evidence for the fault, in a few words.
         misfit: Misfit over the iterations that were not used for fitting.
         fitted: Misfit over the iterations that were used for fitting.
-        span: Range that contains the best value of the fault's parameter.  None: no
-            parameter.
+        span: Range that contains the best value of the fault's parameter. None means
+            that the fault has no parameter.
         is_counted: Whether counters prove the fault.
         alike: Hypotheses that the same counters support equally well.
         pairs: Pairs of ranks whose messages cross a slow link.
@@ -305,7 +305,7 @@ class Proposals:
     ) -> Iterator[Hypothesis]:
         """Yield links where packets overtake others, or are sent twice.
 
-        A receiver answers an overtaken packet like a lost one.  Packets that are sent
+        A receiver answers an overtaken packet like a lost packet. Packets that are sent
         twice use part of the rate.
         """
         if self._overflow or any(each.port for each in variant.assumed):
@@ -419,7 +419,7 @@ def _packets_over(crossings: Iterable[Crossing]) -> Counter[str]:
 
 
 def _knows_paths(run: Rerun) -> bool:
-    """Return whether the hash of the switches is known, or has no choice."""
+    """Return whether the hash of the switches is known, or has no effect."""
     has_choice = any(map(run.topology.has_choice, run.topology.switches))
     # Several assignments of paths may agree with the same counters.
     return not (has_choice and isinstance(run.ecmp, DrawnPaths | AssignedPaths))

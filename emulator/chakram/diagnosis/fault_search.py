@@ -156,10 +156,10 @@ def fit(
 
     Args:
         results: Results of the run.
-        only: Numbers of the iterations to explain.  None: all.
-        job: The job to explain.  None: all jobs.
+        only: Numbers of the iterations to explain. None means all.
+        job: The job to explain. None means all jobs.
         budget: Budget of the diagnosis.  A share of it is for simulating hypotheses.
-            None: a budget of ``BUDGET_S``.
+            None means a budget of ``BUDGET_S``.
 
     Raises:
         InputError: If the experiment or its traces cannot be read.
@@ -469,7 +469,7 @@ class _Search:
         hypotheses: Sequence[Hypothesis],
         left: Iterable[Hypothesis],
     ) -> list[Hypothesis]:
-        """Fit other links that exactly the same messages cross as the best slow link.
+        """Fit other links with exactly the same messages as the best slow link.
 
         If the same messages cross several links, it makes no difference which of these
         links is slow.
@@ -497,7 +497,8 @@ class _Search:
         """Prefer one fault in both directions of a link if it explains much more.
 
         This method simulates two-way faults of all links whose one-way faults fit
-        equally well, and of several more if none of them explains the run.
+        equally well, and of several more links if none of these faults explains the
+        run.
         """
         ranking = sorted(hypotheses, key=lambda each: each.fitted)
         best = ranking[0]

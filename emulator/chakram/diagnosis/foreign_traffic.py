@@ -13,7 +13,7 @@ _OF_OWN = 0.05
 """Minimum ratio of the bytes of other senders to those of the run."""
 
 _MISSING = 0.15
-"""Minimum share of the run's bytes missing on a link that proves other paths.
+"""Minimum share of the run's bytes that prove other paths if a link lacks them.
 
 The excess on other links then proves nothing.
 """
@@ -62,7 +62,7 @@ def foreign_rates_bps(
 def rates_left_bps(
     foreign_bps: Mapping[str, int], links: Mapping[str, LinkRecord], scale: float
 ) -> dict[str, int]:
-    """Return the rate that other senders leave at each port.
+    """Return the rate that other senders leave to the run at each port.
 
     Args:
         foreign_bps: Rates of other senders.

@@ -1,7 +1,7 @@
 """Attribution of fitted faults to hosts whose data planes were late.
 
-A late host delays messages like a slow link.  The fit cannot distinguish these causes.
-The time for which data planes were late can.
+A late host delays messages like a slow link. The fit cannot distinguish these causes.
+The time for which data planes were late distinguishes them.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _with_same_work(ranks: Sequence[_Rank]) -> Iterator[Sequence[_Rank]]:
 def _similar(
     ranks: Sequence[_Rank], rows_of: Callable[[_Rank], Collection[_Key]]
 ) -> list[list[_Rank]]:
-    """Return groups of ranks that have nearly all computing time in the same names.
+    """Return groups of ranks whose computations mostly have the same names.
 
     *rows_of* returns the computations of a rank that its peers must have.
     """
@@ -177,7 +177,7 @@ def _lead_ns(rank: _Rank) -> int:
 def _after_start(rank: _Rank) -> Collection[_Key]:
     """Return the computations from the first message on.
 
-    Peers need not have the earlier ones, because a rank may begin late.
+    Peers need not have the earlier computations, because a rank may begin late.
     """
     first = _first_message(rank.program)
     return [key for key, row in rank.rows.items() if row >= first]
@@ -188,7 +188,7 @@ def _all_rows(rank: _Rank) -> Collection[_Key]:
 
 
 def _has_most(rank: _Rank, other: _Rank, keys: Collection[_Key]) -> bool:
-    """Return whether a rank has nearly all of the computations *keys* of another."""
+    """Return whether a rank has nearly all computations *keys* of another rank."""
     added_ns = sum(other.amount_ns(key) for key in keys if key not in rank.rows)
     return added_ns <= _ADDED * other.program.columns.compute_ns
 
@@ -257,10 +257,10 @@ def _expected_ns(ranks: Sequence[_Rank]) -> list[dict[_Key, int]]:
 def _least_excess_ns(
     ranks: Sequence[_Rank], expected: Sequence[Mapping[_Key, int]]
 ) -> int:
-    """Return the excess over the expected computing time at which a rank is odd.
+    """Return the minimum excess over the expected computing time of a suspect.
 
     If the computing times of all ranks in a recorded job vary widely, few ranks are
-    odd.
+    suspects.
     """
     excess_ns = [
         sum(rank.amount_ns(key) - time_ns for key, time_ns in usual.items() if time_ns)

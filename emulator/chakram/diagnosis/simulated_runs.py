@@ -63,11 +63,11 @@ class SimulatedRuns:
 
     Args:
         results: Results of the run.
-        job: The job to compare. None: all jobs.
+        job: The job to compare. None means all jobs.
         base: The unchanged run.
         budget: Budget of the simulations.
         until_s: Used budget above which ``attempt`` gives up.
-        only: Numbers of the iterations to compare.  None: all.
+        only: Numbers of the iterations to compare. None means all.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def source_port_advice(
     topology: Topology,
     transport: MessageTransport | None,
 ) -> Advice | str:
-    """Return source ports that would balance the uplinks, or the reason for none."""
+    """Return source ports that would balance the uplinks, or why there are none."""
     ecmp = fabric.ecmp_hash(results.manifest.seed)
     if results.manifest.nics:
         return "RDMA NICs choose their source ports"

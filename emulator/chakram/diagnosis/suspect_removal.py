@@ -26,7 +26,7 @@ from chakram.diagnosis.simulation_budget import SimulationBudget
 from chakram.foundation.errors import ChakramError
 
 SEEDS, MORE_SEEDS = 8, 24
-"""Number of seeds to simulate at first, and if a cause is then still uncertain."""
+"""Number of seeds to simulate first, and number for causes that stay uncertain."""
 
 
 def has_random_numbers(variant: Variant) -> bool:
@@ -67,7 +67,7 @@ def _are_alike(variant: Variant) -> bool:
 
 
 class RemovalTimer:
-    """Timer of simulations of a run without some of its suspects.
+    """Measures the simulated time of a run without some of its suspects.
 
     If all iterations are alike, the timer simulates only the first measured iteration
     until a suspect is confirmed.  *limit* is the number of iterations to simulate, or
@@ -203,8 +203,8 @@ class RemovalTimer:
     def with_intervals(self, verdict: Verdict) -> Verdict:
         """Return a verdict without findings that save no time with other seeds.
 
-        A masked fault and the faults that mask it are kept if removing it saves time
-        after the removal of the others.
+        A masked fault and the faults that mask it are kept if removing the masked fault
+        saves time after the removal of the other faults.
         """
         faults = [self._with_interval(finding) for finding in verdict.faults]
         kept = {each.suspect for each in faults if each.saving.is_certain}
@@ -233,7 +233,7 @@ class RemovalTimer:
         )
 
     def _saves_after_others(self, finding: Finding) -> bool:
-        """Return whether removing a fault saves time after the faults that mask it."""
+        """Return whether a fault's removal saves time without its masking faults."""
         share = finding.after_previous.share
         if share <= finding.saving.share:
             return False

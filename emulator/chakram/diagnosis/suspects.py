@@ -108,7 +108,7 @@ def cases_of(
         links: Counters of the links in the run.
         charged: Causes on the critical path of the run, largest first.
         time_ns: Mean time of an iteration.
-        job: The job to explain.  None: all jobs.
+        job: The job to explain. None means all jobs.
     """
     topology = run.topology
     odd = list(odd_ranks(variant, time_ns))

@@ -85,10 +85,12 @@ def verify(
     Args:
         results: Results of the run.
         why: Critical paths of the run.
-        job: The job to explain.  None: all jobs.
+        job: The job to explain. None means all jobs.
         budget_s: Limit of the work of all simulations, in seconds of an idle machine.
-            If it is too short for all suspects, limits of the design are skipped first.
-        say: Function that receives messages, for example a long expected duration.
+            If the budget is too short for all suspects, limits of the design are
+            skipped first.
+        say: Function that receives messages, for example about a long expected
+            duration.
     """
     try:
         budget = SimulationBudget(budget_s)
