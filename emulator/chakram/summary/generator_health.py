@@ -62,11 +62,11 @@ class ShardHealth:
         wall_ns: Time since the process received its start time.
         cpu_ns: CPU time during ``wall_ns``.  The process spins while packets flow.
         busy_ns: Time during which the process sent or received.
-        measured_ns: Time during which its ranks communicated in measured iterations.
-            0 in runs of versions that did not record this time.
+        measured_ns: Time during which its ranks communicated in measured iterations. 0
+            in runs of Chakram versions that did not record this time.
         measured_busy_ns: Busy time within ``measured_ns``.
         queued_ns: Time for which the process was runnable but had no core, or was
-            stopped. 0 in runs of versions that did not record this time.
+            stopped. 0 in runs of Chakram versions that did not record this time.
         max_lag_ns: Longest time that due work waited for the loop.
         late_rounds: Number of waits of due work above 1 ms.
         rounds: Number of rounds of the data-plane loop.
@@ -200,7 +200,7 @@ def median_ns(counts: Sequence[int]) -> float | None:
 
 
 def _nearest_rank(counts: Sequence[int], rank: int) -> int | None:
-    """Return the bound of the bucket that contains the time of *rank*, from 1."""
+    """Return the bound of the bucket that contains the time with *rank*, from 1 on."""
     for count, bound_ns in zip(counts, FCT_BUCKET_BOUNDS_NS, strict=False):
         rank -= count
         if rank <= 0:

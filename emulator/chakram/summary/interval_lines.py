@@ -57,7 +57,7 @@ def agent_sample(values: Sequence[int], busy_ns: Mapping[int, int]) -> AgentSamp
 
 
 class Intervals:
-    """Converter of agents' samples to progress lines.
+    """Converts agents' samples to progress lines.
 
     Args:
         every_ns: Time between two lines.
@@ -104,7 +104,7 @@ class Intervals:
             now_ns: Current time, on the clock of ``begin_ns``.
             done: Number of iterations that all ranks have completed.
             total: Total number of iterations.
-            work: Progress that predicts the remaining time.  None: no prediction.
+            work: Progress that predicts the remaining time. None means no prediction.
         """
         self._last[agent] = sample
         self._times_ns[agent] = now_ns
@@ -158,7 +158,7 @@ def _grown(now: int | None, before: int | None) -> int:
 
 
 def time_left(left_ns: int | None) -> str:
-    """Format a time in at most six characters, as ``-`` if it is unknown."""
+    """Format a time in at most six characters, or as ``-`` if it is unknown."""
     if left_ns is None:
         return "-"
     seconds = -(-left_ns // 10**9)

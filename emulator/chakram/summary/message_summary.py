@@ -53,8 +53,8 @@ class SentMessage(NamedTuple):
     """One point-to-point message of a measured iteration, with raw times of one clock.
 
     ``fair_ns`` is None if unknown.  ``ways`` are the paths of the message, or of its
-    parts if it was split.  A path lists the ports through which switches forwarded it
-    to other switches.  ``ways`` is None if unknown.
+    parts if it was split. A path lists the ports through which switches forwarded the
+    message to other switches. ``ways`` is None if unknown.
     """
 
     job: str
@@ -96,8 +96,8 @@ class MessageTransport:
     Keys of ``ports`` are job and rank.  ``within_hosts`` contains each job, source and
     destination whose messages stay within a host.  ``window_bytes`` and
     ``burst_packets`` are 0 if unknown.  ``least_rate_bps`` is 0 if congestion control
-    has no minimum rate.  ``has_fixed_rate`` means that congestion control always paces
-    at that rate.
+    has no minimum rate. ``has_fixed_rate`` means that congestion control always paces
+    at ``least_rate_bps``.
     """
 
     path_mtu: int
@@ -127,12 +127,12 @@ class PortSummary:
     """Summary of one direction of a port for one job.
 
     ``ranks`` are the ranks at the port that sent or received, and ``peers`` is the
-    number of ranks at the other end.  ``busy_ns`` is the sum of the busy periods, and
-    ``time_ns`` their mean.  ``is_faster`` means that the port exceeded its rate, so
-    that there are no shares.  ``marked`` counts packets that arrived with a congestion
-    mark, and ``cnp`` the congestion notifications to their senders.  ``drops`` counts
-    all packets that the queue of the port's link dropped in the whole run.  It is None
-    if unknown.
+    number of ranks at the other end. ``busy_ns`` is the sum of the busy periods, and
+    ``time_ns`` is their mean. ``is_faster`` means that the port exceeded its rate, so
+    that there are no shares. ``marked`` counts packets that arrived with a congestion
+    mark, and ``cnp`` counts the congestion notifications to their senders. ``drops``
+    counts all packets that the queue of the port's link dropped in the whole run. It is
+    None if unknown.
     """
 
     job: str

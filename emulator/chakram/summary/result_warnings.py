@@ -37,7 +37,7 @@ def banners(
     """Return the warnings that precede all numbers, most important first.
 
     Args:
-        facts: Facts of the run. Banners in them come last.
+        facts: Facts of the run. Their banners come last.
         judged: Rows of collectives that move data.
         unfinished: Number of collectives that at least one rank has not finished.
         generator: Health of the generator, or None if unknown.

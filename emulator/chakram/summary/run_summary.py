@@ -82,7 +82,7 @@ class Verification:
     """Checks of received packets, and their results.
 
     Attributes:
-        every: One in this many packets is checked. 0: none.
+        every: One in this many packets is checked. 0 means that none is checked.
         has_icrcs: Whether packets carry ICRCs.  If not, only payloads are checked.
         packets: Number of packets that were checked.
         icrc_errors: Number of checked packets that were dropped for a wrong ICRC.

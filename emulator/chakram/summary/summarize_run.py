@@ -172,7 +172,8 @@ def _messages(
             pair = record.identity.key.job, record.critical.src, record.critical.dst
             marked[pair] = marked.get(pair, 0) + record.ce
     hosts = {port.host for port in measurements.transport.ports.values()}
-    # Names of hosts and switches may contain hyphens, like names of links.
+    # Names of hosts and switches may contain hyphens, which also separate them in names
+    # of links.
     host_of = {
         link.link: link.port.partition(":")[0]
         for link in measurements.links
@@ -320,8 +321,8 @@ def _compared(
 ) -> tuple[float, float] | None:
     """Return the mean measured time and the mean given time of collectives.
 
-    Collectives without a given time do not count. If the given times are lower
-    *limits*, a given time counts as at most the measured time.
+    Collectives without a given time do not count. If *limits* is true, a given time
+    counts as at most the measured time.
     """
     pairs = [
         (record.duration_ns, times_ns[record.identity.key])
