@@ -1,1 +1,1 @@
-"""Topologies: hosts, switches, links, addresses and common shapes. Pure functions."""
+"""Pure functions for topologies: hosts, switches, links, addresses, common shapes."""

@@ -9,9 +9,9 @@ has a separate queue at its egress port. A switch stores and forwards each packe
 it cuts through.
 
 Lab links are virtual: token buckets in the kernel enforce their rates. Packets sent in
-one burst stay together and are queued or dropped as one. A burst leaves at the start of
-its serialization time, not at the end. A port that was idle may run ahead of its rate
-by one bucket.
+one burst stay together and are queued or dropped as a unit. A burst leaves at the start
+of its serialization time, not at the end. A port that was idle may run ahead of its
+rate by one bucket.
 """
 
 from __future__ import annotations

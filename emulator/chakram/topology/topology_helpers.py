@@ -109,7 +109,7 @@ def host_links(
 
 
 class LinkNamer:
-    """Generator of the port and link names of a graph, in order of ``join`` calls."""
+    """Generates the port and link names of a graph, in order of ``join`` calls."""
 
     def __init__(self, hosts: Iterable[str]) -> None:
         self._hosts = frozenset(hosts)
