@@ -53,7 +53,7 @@ _LATE_SHARE = 0.05
 """Share of a train's duration by which its sender may lag behind the link rate."""
 
 _DOUBT = 1e-4
-"""Maximum probability that a link within its limit causes the counted losses."""
+"""Maximum probability that a link within its loss limit causes the counted losses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ class Fact(NamedTuple):
 
 
 def fold(facts: Iterable[Fact], tested: Collection[tuple[str, str]]) -> list[Finding]:
-    """Group facts into findings, so that pairs with the same fault share one.
+    """Group facts into findings, so that pairs with the same fault share one finding.
 
     If a fault affects most pairs of a port that sends or receives, the finding names
     that port as the likely cause.

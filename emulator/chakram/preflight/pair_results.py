@@ -268,7 +268,7 @@ def _figures(
 def _over_paths(
     report: PathReport | None, measured: Measured
 ) -> tuple[tuple[int, ...], int | None]:
-    """Return the source ports of broken paths, and the size that passes all others."""
+    """Return source ports of broken paths, and the size that passes all other paths."""
     if report is None:
         return (), None
     longest = {

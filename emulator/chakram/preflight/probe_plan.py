@@ -193,7 +193,7 @@ class PathReport:
     ) -> int:
         """Return the size of the longest packet that arrived over a path, or 0 if none.
 
-        With *tos*, only packets with that type of service count.
+        If *tos* is given, only packets with that type of service count.
         """
         return max(
             (
@@ -227,7 +227,7 @@ class PathReport:
         """Return whether missing probes prove a fault of the path.
 
         Reported errors prove a fault. Without such errors, missing probes prove a fault
-        if more of them were sent than packets were dropped by the receiver's socket.
+        if they outnumber the packets that the receiver's socket dropped.
         """
         if self.too_big or self.unreachable or any(k in self.refused for k in kinds):
             return True

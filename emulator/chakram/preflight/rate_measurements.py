@@ -76,7 +76,7 @@ class Figures:
 
 
 class _Programs:
-    """Builder of the programs of all ranks."""
+    """Builds the programs of all ranks."""
 
     def __init__(self, ranks: Collection[int]) -> None:
         self.operations: dict[int, list[Operation]] = {rank: [] for rank in ranks}
