@@ -209,5 +209,6 @@ class PathFinder:
             pair.remote_udp_port,
             pair.source_port,
         )
-        # The first port belongs to the host, the last one to the receiver's switch.
+        # The first port belongs to the host, and the last port to the receiver's
+        # switch.
         return tuple(str(end) for end in ends[1:-1])

@@ -187,7 +187,7 @@ class BoundTimes:
         count = len(kinds)
         tails_ns = array("d", bytes(8 * count))
         # For each transfer, a summary of the transfers that wait for it: the line of
-        # the first one, the work on that line, and the minimum time after it.
+        # the first such transfer, the work on that line, and the minimum time after it.
         shared = array("q", [-1]) * count
         works_ns = array("d", bytes(8 * count))
         rests_ns = array("d", bytes(8 * count))

@@ -52,7 +52,8 @@ def loads_of(
         ):
             to = ports[far]
             ends, _ = router(near, to.address, to.udp_port, source_port)
-            # The first port belongs to the host, the last one to the receiver's switch.
+            # The first port belongs to the host, and the last port to the receiver's
+            # switch.
             for end in ends[1:-1]:
                 found[end] += sent
     return dict(found)

@@ -135,7 +135,8 @@ class Kinds:
         if not self.is_alike(shape) or not count or count < nranks - 1:
             return 0
         distance = self._sends[first * _SEND + _PEER]
-        # For each send, the number of receives up to the last one for which it waits.
+        # For each send, the number of receives up to the last receive for which it
+        # waits.
         waits = [0] * count
         receives = self._positions[place + _FIRST_RECEIVE]
         groups = self._positions[place + _FIRST_GROUP]

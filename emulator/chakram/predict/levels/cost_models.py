@@ -115,7 +115,7 @@ class AstraSimDivision(Division):
     def part_bytes(
         self, op: CollectiveOp, input_bytes: int, *, nranks: int, part: int
     ) -> int:
-        """Return an equal part, rounded down, but at least one byte per rank."""
+        """Return the size of an equal part, rounded down, but at least 1 per rank."""
         if op is CollectiveOp.BARRIER:
             return input_bytes
         least = 1 if op is CollectiveOp.ALL_GATHER else nranks

@@ -80,8 +80,8 @@ class LevelNetwork:
         """Return the network with each router's links sorted by upward distance.
 
         The upward distance of a link is the increase of the router's number, modulo the
-        number of routers. Of two equally long paths around a ring, the upward path then
-        comes first.
+        number of routers. The upward path around a ring then comes first if both paths
+        are equally long.
         """
         leaving = (
             tuple(sorted(links, key=lambda link: (self._end(link) - at) % self.routers))

@@ -32,7 +32,7 @@ class LevelTimes(ABC):
 
     @abstractmethod
     def reach_ns(self, link: LevelLink, size_bytes: int) -> int:
-        """Return the time from departure of the first bit to arrival of the last."""
+        """Return the time from the first bit's departure to the last bit's arrival."""
 
     def path_ns(self, links: Sequence[LevelLink], size_bytes: int) -> int:
         """Return the time of a message on a dedicated path."""

@@ -40,8 +40,8 @@ class PacketLevel(MessageLevel):
         times: Times at hosts.
         fabric: Modeled switches, with the same hosts in the same order.
         settings: Settings of the sending hosts.
-        make_control: Factory of the congestion control of a message; None means no
-            congestion control.
+        make_control: Function that creates the congestion control of a message. None
+            means no congestion control.
         record: Whether to write flow rows.
 
     Attributes:

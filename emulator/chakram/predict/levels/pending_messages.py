@@ -138,8 +138,8 @@ class Traffic(Kinds):
             arrive at this share itself, in place of the messages from other shares.
         is_stepped: Whether all collectives advance in steps of all positions
             (``chakram.predict.levels.ring_steps``).
-        is_alone: Whether nothing begins between the end of a share and the end of its
-            collective.
+        is_alone: Whether no operation begins between the end of a share and the end of
+            its collective.
         now_ns: Time of the last event.
         events: Number of events.
         messages: Number of messages whose arrival is processed.

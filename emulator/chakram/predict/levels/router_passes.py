@@ -291,7 +291,8 @@ class RouterPasses(MessageLevel):
                 or self._slots[slot * _SLOT + _FROM] != self._first + position
                 or self._slots[slot * _SLOT + _MORE] != nranks - 2
             ):
-                return False  # some have left their first link, or others wait there
+                # Messages have left their first link, or other messages wait there.
+                return False
             hosts.add(host)
             routers.add(self._hosts[host * _WHERE + _ROUTER])
             self._host_at[position] = host

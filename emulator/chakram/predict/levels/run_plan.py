@@ -653,7 +653,8 @@ class LevelRun:
 
 def is_serial(columns: OperationColumns) -> bool:
     """Return whether every collective of a program depends on the previous one."""
-    # For each operation, the number of collectives up to the last one that it needs.
+    # For each operation, the number of collectives up to the last collective that it
+    # needs.
     before: list[int] = []
     collectives = 0
     for row in range(len(columns)):

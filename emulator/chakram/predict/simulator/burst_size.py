@@ -132,7 +132,7 @@ def burst_packets_for(traffic: Traffic, *, spare_packets: int, links: int) -> in
 def plan_traffic(plan: Plan, *, iterations: int, with_local: bool = True) -> Traffic:
     """Return the approximate traffic of all ranks of *plan* in all *iterations*.
 
-    If *with_local* is false, groups whose messages all stay within hosts do not count.
+    If *with_local* is false, groups whose messages all stay within hosts are excluded.
     """
     if not plan.agents:
         return Traffic()
@@ -193,7 +193,7 @@ def program_traffic(
     Args:
         programs: Programs of all ranks.
         path_mtu: Payload of a full packet.
-        without: Job and name of groups that do not count.
+        without: Job and name of groups to exclude.
     """
     total = Traffic()
     known: dict[tuple[object, ...], Traffic] = {}

@@ -23,7 +23,8 @@ NO_EVENT = (1 << 63) - 1
 _NO_EVENT = NO_EVENT
 _FIELDS = 3  # time, order and event of an entry
 _RUNS = 8
-# Hot code contains the literals 3 and 8 instead, because literals are faster.
+# Hot code contains the literals 3 and 8 instead of these names, because literals are
+# faster.
 _FIRST_ROOM = 64
 # Minimum number of entries in the window if there are enough events, and capacity of
 # the window.

@@ -146,8 +146,8 @@ class MessageHosts(Wires):
         hosts: For each host, the number of its port.
         delays_ns: For each port of the model, the propagation delay of its link.
         settings: Settings of the sending hosts.
-        make_control: Factory of the congestion control of a message; None means no
-            congestion control.
+        make_control: Function that creates the congestion control of a message. None
+            means no congestion control.
         has_choice: Whether there are equal-cost paths.
 
     Attributes:

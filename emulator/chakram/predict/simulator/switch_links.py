@@ -300,7 +300,7 @@ class Wires:
             self._forget(slot)
 
     def _kick(self, number: int) -> None:
-        """Start sending at a port that has something to send."""
+        """Start sending at a port that has packets to send."""
         if self._links[number * _LINK_FIELDS + _WAITS]:
             return
         port = self._ports[number]
@@ -340,7 +340,7 @@ class Wires:
         port = self._ports[number]
         at = number * _LINK_FIELDS
         while port.free_ns <= self.now_ns:
-            # A packet behind another one begins up to 1 ns later, because times are
+            # A packet behind another packet begins up to 1 ns later, because times are
             # rounded down.
             begins_ns = self.now_ns
             if port.rest > 0 and port.free_ns == begins_ns:
