@@ -1,8 +1,8 @@
 """Probes of the capabilities of this kernel, machine and user.
 
-The probes try each capability, because version numbers and names prove nothing. Kernel
-probes run in namespaces of a separate process. Everything that they create disappears
-with that process.
+The probes try each capability, because version numbers and names do not prove that it
+works. Kernel probes run in namespaces of a separate process. Everything that they
+create disappears with that process.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int, started: int | None) ->
     Args:
         spec: Specification of the lab.
         rootless: Whether this process is in a new user namespace.
-        parent: Process that started this one.
+        parent: Process that started this process.
         started: Descriptor to close once the lab is up, or None.
     """
     root = Path(spec.state_root)

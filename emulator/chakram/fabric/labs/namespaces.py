@@ -90,8 +90,8 @@ _FAMILIES = {
 def host_sysctls(family: str) -> tuple[Sysctl, ...]:
     """Return the settings of a host for an address family.
 
-    Queue pairs use source ports from 49152 on (dynamic ports of RFC 6335), as RoCEv2
-    NICs do. The kernel therefore assigns lower ports to other sockets, in both
+    Queue pairs use source ports of 49152 or higher (dynamic ports of RFC 6335), as
+    RoCEv2 NICs do. The kernel therefore assigns lower ports to other sockets, in both
     families.
     """
     return (
