@@ -133,7 +133,8 @@ def stated_times(
     one = times_of([[mean_ns]], exact=exact)
     if exact or cv is None or not samples or samples < 2:
         return one._replace(cv=cv, samples=samples or 1)
-    # The coefficient uses the population variance, but the error the sample variance.
+    # The coefficient uses the population variance, but the error uses the sample
+    # variance.
     error_ns = mean_ns * cv / (samples - 1) ** 0.5
     return one._replace(error_ns=error_ns, freedom=samples - 1, cv=cv, samples=samples)
 

@@ -26,7 +26,7 @@ _OVERFLOWED = 0.1
 """A queue that dropped a smaller share of the lost packets does not explain them."""
 
 _FEW_WRONG = 0.1
-"""Share of corrupted packets above which a switch without losses proves nothing.
+"""Share of corrupted packets above which a switch without losses is no evidence.
 
 The share refers to all packets that were lost or corrupted.
 """
@@ -220,8 +220,8 @@ class PortCounters:
     def through_switches(self, lost: float) -> Iterator[Crossing]:
         """Yield the packets sent to each switch, and how many it did not forward.
 
-        Switches forward corrupted packets.  If many packets were corrupted, a switch
-        that forwarded everything proves nothing and is skipped.  Switches with
+        Switches forward corrupted packets. If many packets were corrupted, a switch
+        that forwarded all packets is no evidence and is skipped. Switches with
         overflowing queues are skipped, too.
 
         Args:

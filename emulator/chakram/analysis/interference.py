@@ -11,9 +11,9 @@ Here n is the number of samples and cv their coefficient of variation.  The spre
 the standard error of a ratio of two means, to first order.  Each kind of collective of
 the job (operation, algorithm, number of ranks, size) has the same three values.
 
-The *overlap* is the share of the job's time in which another job was running.  The
-job's time lasts from the start of its first measured iteration to the end of its last
-one.  With a low overlap, the factor does not describe a shared fabric.
+The *overlap* is the share of the job's time in which another job was running. The job's
+time lasts from the start of its first measured iteration to the end of its last
+measured iteration. With a low overlap, the factor does not describe a shared fabric.
 
 A delay caused by the traffic generator distorts the factor, because the network did not
 cause it.  ``bound`` counts the collectives with such a delay in both runs.

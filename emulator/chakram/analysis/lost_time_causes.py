@@ -358,7 +358,7 @@ class _Judge:
         return time_ns
 
     def _made_up_ns(self, message: Message) -> int:
-        """Return how much shorter than nominal the transfer of a message is."""
+        """Return by how much the transfer of a message is shorter than nominal."""
         return max(0, self._transfer_ns(message) - (message.transfer_ns or 0))
 
     def _over_ns(self, message: Message) -> int:

@@ -92,7 +92,7 @@ class IterationRecords:
         )
 
     def last(self) -> Operation | None:
-        """Return the operation that ended last, in a tie that of the lowest rank."""
+        """Return the operation that ended last. In a tie, prefer the lowest rank."""
         return max(
             self._operations,
             key=lambda each: (each.end_ns, -each.rank, -each.operation),

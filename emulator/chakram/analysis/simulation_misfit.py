@@ -178,8 +178,8 @@ def misfit(measured: Observed, simulated: Observed) -> float:
     * The absolute log ratio of the iteration times.
     * The mean absolute log ratio of the message times of all pairs, to acknowledgment
       and to delivery, weighted by these times.  A pair that is missing from the
-      simulation counts as 1.  A delivery time that is unknown in one of the runs does
-      not count.
+      simulation counts as 1. A delivery time that is unknown in one of the runs is
+      ignored.
     * Half the difference in retransmitted packets, divided by their sum over both runs.
     """
     distance = abs(log(measured.iteration_ns / simulated.iteration_ns))
