@@ -54,7 +54,7 @@ class Assumption:
         until_ns: End of the fault in ns after the start of the first iteration.
         classes: Traffic classes that are paused.
         delay_ns: Time by which hosts delay each packet at sending and at receiving, or
-            by which a link delays each direction.
+            by which a link delays packets in each direction.
         behind: Number of packets that overtake another packet.
     """
 

@@ -288,7 +288,7 @@ class Proposals:
     def _lost(self, end: End, other: End, plan: Plan) -> int:
         """Return how many packets of a queue pair did not arrive.
 
-        If the job did not end, packets that may have been in flight do not count.
+        If the job did not end, packets that may have been in flight are excluded.
         """
         lost = self._sent.get(end, 0) - self._received.get(other, 0)
         manifest = self._results.manifest

@@ -555,7 +555,7 @@ class _Search:
 
 
 def _with_rival(found: Sequence[Found], rival: Hypothesis) -> list[Found]:
-    """Return the faults, with *rival* as another explanation for the first one."""
+    """Return the faults, with *rival* as another explanation for the first fault."""
     (best, rivals), *more = found
     return [(best, (*rivals, rival)), *more]
 

@@ -15,7 +15,7 @@ _OF_OWN = 0.05
 _MISSING = 0.15
 """Minimum share of the run's bytes that prove other paths if a link lacks them.
 
-The excess on other links then proves nothing.
+The excess on other links is then no evidence of other senders.
 """
 
 _OF_RATE = 0.02

@@ -30,7 +30,7 @@ class _SentFlow(NamedTuple):
 def bytes_by_choice(run: Rerun) -> dict[Hops, Counter[PortRef]]:
     """Return the payload by next hop, for every choice among next hops.
 
-    Flows without a choice at a switch do not count there.
+    Flows are not included at switches where they have no choice.
     """
     found: dict[Hops, Counter[PortRef]] = defaultdict(Counter)
     walker = _Walker(without_down_links(run))

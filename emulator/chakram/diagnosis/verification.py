@@ -55,7 +55,7 @@ _POOR_MISFIT = 0.5
 """Misfit of a fitted simulation above which a fitted rate proves no slow link."""
 
 _NO_BETTER = 0.95
-"""Share of the misfit without faults above which faults explain nothing."""
+"""Share of the misfit without faults above which the faults do not explain the run."""
 
 _CLEAR_SAVING = 2 * LEAST_SAVING
 """Saving that proves a fault even if the error of the simulation is larger.
