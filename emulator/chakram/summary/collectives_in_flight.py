@@ -1,7 +1,7 @@
 """Progress of a run: the collective in flight in each process group.
 
 A collective is recorded only when it has ended.  The collectives of a group end in
-order, so the number of ended collectives identifies the one in flight.
+order, so the number of ended collectives identifies the collective in flight.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def median_ns(counts: Sequence[int]) -> float | None:
 
 
 def _nearest_rank(counts: Sequence[int], rank: int) -> int | None:
-    """Return the bound of the bucket that contains the time with *rank*, from 1 on."""
+    """Return the bound of the bucket that contains the time of 1-based *rank*."""
     for count, bound_ns in zip(counts, FCT_BUCKET_BOUNDS_NS, strict=False):
         rank -= count
         if rank <= 0:

@@ -42,11 +42,11 @@ class SharedPaths:
         self._stays: dict[tuple[_Pair, _Ways], list[tuple[int, int]]] = {}
 
     def of(self, pair: _Pair) -> tuple[SharedPath, ...]:
-        """Return the pairs that shared a switch port with a pair, by length of overlap.
+        """Return the pairs that share a switch port with a pair, longest overlap first.
 
-        Two pairs meet at the first port that their paths share.  Later shared ports do
-        not count again.  Pairs with the same sender or receiver share a host port, and
-        are omitted.  The result is empty if the paths are unknown.
+        Two pairs meet at the first port that their paths share. Later shared ports are
+        not counted again. Pairs with the same sender or receiver share a host port, and
+        are omitted. The result is empty if the paths are unknown.
         """
         met_ns: dict[tuple[str, _Pair], int] = {}
         taken_ns = 0

@@ -321,7 +321,7 @@ def _compared(
 ) -> tuple[float, float] | None:
     """Return the mean measured time and the mean given time of collectives.
 
-    Collectives without a given time do not count. If *limits* is true, a given time
+    Collectives without a given time are excluded. If *limits* is true, a given time
     counts as at most the measured time.
     """
     pairs = [
