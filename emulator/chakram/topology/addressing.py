@@ -302,5 +302,5 @@ def loopback_address(number: int) -> str:
 def loopback_addresses(nhosts: int) -> tuple[str, ...]:
     """Return the loopback addresses of hosts 0 to *nhosts* - 1."""
     if nhosts > 0:
-        loopback_address(nhosts - 1)  # fail before creating any
+        loopback_address(nhosts - 1)  # fail before creating any address
     return tuple(loopback_address(number) for number in range(nhosts))
