@@ -73,8 +73,9 @@ def world_group(nranks: int) -> ProcessGroup:
 def ranks_text(ranks: Sequence[int], *, limit: int = 4) -> str:
     """Format ranks for display, such as ``0-3, 8`` or ``0, 4, ... 28``.
 
-    Consecutive ranks become ranges. Evenly spaced ranks are shown as the first two and
-    the last. Other lists show *limit* parts and the number of remaining ranks.
+    Consecutive ranks become ranges. More than *limit* evenly spaced ranks are shown as
+    the first two and the last. Other lists show *limit* parts and the number of
+    remaining ranks.
     """
     if len(ranks) > limit:
         step = ranks[1] - ranks[0]

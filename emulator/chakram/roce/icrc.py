@@ -76,7 +76,10 @@ def _look_up(tables: array[int], offset: int, register: int) -> int:
 
 
 def _four_tables(columns: list[int]) -> array[int]:
-    """Return a matrix as four byte tables, from the images of the 32 bits."""
+    """Return a 32 x 32 bit matrix as four tables of 256 words, one per operand byte.
+
+    ``columns[i]`` is the image of bit i.
+    """
     tables = array("I", bytes(4 * 1024))
     for byte in range(4):
         for bit in range(8):

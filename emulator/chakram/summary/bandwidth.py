@@ -87,7 +87,7 @@ def percentile(samples: Sequence[int], percent: float | Fraction) -> int:
 
 
 def coefficient_of_variation(samples: Sequence[float]) -> float:
-    """Return population standard deviation divided by mean, or 0 if the mean is 0.
+    """Return the population standard deviation divided by the mean, or 0 for mean 0.
 
     Raises:
         ValueError: If there are no samples.

@@ -31,7 +31,7 @@ TracePath = Annotated[
 BytesPerElement = Annotated[
     int | None,
     typer.Option(
-        min=1, max=64, help="Bytes per unit of a stored size (STAGE: 2 or 4)."
+        min=1, max=64, help="Bytes per unit of sizes, e.g. 2 or 4 for STAGE traces."
     ),
 ]
 CommGroups = Annotated[
