@@ -381,7 +381,7 @@ def test_a_page_is_not_replaced_unasked(
 ) -> None:
     out = tmp_path / "page.html"
     out.write_text("mine")
-    assert main(["report", str(simulated.path), "--out", str(out)]) == 3
+    assert main(["report", str(simulated.path), "--out", str(out)]) == 2
     assert out.read_text() == "mine"
     assert "exists already" in capsys.readouterr().err
     assert "<h1>" in written(simulated, "--force", out=out)
